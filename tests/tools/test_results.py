@@ -1,0 +1,123 @@
+"""The page of results beside its files, README and BUILD_NOTES, and the files beside runs."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from refusals import refusal
+from small_run import write_run
+
+from jax_transformer.files import encode_json
+from jax_transformer.runs.run_dir import RunFolder
+from tools import results
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {"python": "3", "jax": "1", "commit": "abc", "processor": "x", "devices": "1 x cpu"}
+NUMBER = r"\d+\.\d+|\d{1,3}(?:,\d{3})+"
+
+
+def test_the_page_is_what_its_files_render_to():
+    assert results.PAGE.read_text(encoding="utf-8") == results.page()
+
+
+def test_an_account_that_numbers_were_copied_from_has_them():
+    for path in results.FOLDER.glob("*.json"):
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        if entry["transcribed"]:
+            account = (ROOT / "docs" / entry["transcribed"].partition("#")[0]).read_text("utf-8")
+            assert entry["environment"]["commit"] in account, path
+            for row in entry["rows"]:
+                cells = [str(value) for name, value in row.items() if name != "minutes"]
+                found = re.findall(NUMBER, " ".join(cells))
+                assert [number for number in found if number not in account] == [], path
+
+
+@pytest.mark.parametrize("name", ["README.md", "BUILD_NOTES.md"])
+def test_numbers_beside_a_link_to_the_page_stand_in_it(name):
+    page, text = results.page(), (ROOT / name).read_text(encoding="utf-8")
+    quoting = [part for part in text.split("\n\n") if "docs/results.md" in part]
+    numbers = [number for part in quoting for number in re.findall(NUMBER, part)]
+    numbers += re.findall(rf"BLEU ({NUMBER})  test", text)  # of the demo, as it prints it
+    assert numbers
+    assert [number for number in numbers if number not in page] == []
+
+
+@pytest.mark.parametrize("missing", ["what", "command", "rows", *ENVIRONMENT])
+def test_an_entry_without_what_it_takes_to_measure_it_again_is_refused(
+    missing, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    (tmp_path / "page.md").write_text("{speed}")
+    entry = {"section": "speed", "what": "steps", "command": "python -m x", "rows": [{"ms": 1}]}
+    entry |= {"environment": {k: v for k, v in ENVIRONMENT.items() if k != missing}}
+    (tmp_path / "a.json").write_bytes(encode_json(entry))
+    if missing in entry:
+        assert "python -m x" in results.page()
+        (tmp_path / "a.json").write_bytes(encode_json(entry | {missing: type(entry[missing])()}))
+    assert f"a.json: expected its {missing}, found none" in refusal(results.page)
+
+
+def scored_run(path: Path, score: float, *settings: str) -> RunFolder:
+    """A run folder with the files of a training: a start, metrics and a score."""
+    folder = RunFolder(write_run(path, *settings))
+    search = vars(folder.load_run().config.decoding)
+    own = {"metric": "bleu", "score": score, "signature": "a|b", "split": "test", "sentences": 3}
+    folder.append_results([own | search | {"checkpoint": "averaged"}])
+    folder.append_results([own | {"score": 1.0, "checkpoint": "last"} | search])
+    folder.metrics.write_text('{"step": 9, "split": "train", "total_seconds": 90.0}\n')
+    folder.append_start(0)
+    return folder
+
+
+@pytest.mark.slow
+def test_an_entry_of_runs_has_their_scores_minutes_and_environment(tmp_path):
+    first, second = (scored_run(tmp_path / name, score) for name, score in (("a", 40), ("b", 42)))
+    entry = results.of_runs([first, second], "letters")
+    assert [(row["bleu"], row["minutes"]) for row in entry.rows] == [(40, 1.5), (42, 1.5)]
+    assert entry.command.startswith("python -m experiments.train --experiment=base --seed=1 --set")
+    assert entry.facts["bleu signature"] == "a|b"
+    (line,) = first.starts.read_text(encoding="utf-8").splitlines()
+    assert {"step": "0", **entry.environment} == {k: str(v) for k, v in json.loads(line).items()}
+    assert "bleu 41.00 (40.00 to 42.00)" in results.scores_table({"x": entry})
+    other = scored_run(tmp_path / "c", 40, "training.batch_tokens=100")
+    assert "training.batch_tokens=100" in refusal(results.of_runs, [first, other], "letters")
+    first.starts.unlink()
+    assert "--environment" in refusal(results.of_runs, [first], "letters")
+    assert results.of_runs([first], "letters", ENVIRONMENT).environment == ENVIRONMENT
+
+
+PRINTED = """command     python -m benchmarks.decode --workdir=/home/me/runs/demo
+versions    python 3.13.0, jax 0.12.0
+devices     1 x cpu (cpu)
+processor   x, 2 cores, load average 0.7 at the start
+commit      abc
+timing      median
+
+| beam |  ms |
+| ---- | --: |
+| 4    | 1.5 |
+"""
+MADE_WITH = {"commit": "abc", "processor": "x", "devices": "1 x y"}
+PART = {"command": "python -m benchmarks.decode", "rows": [{"ms": 1.5}]}
+OUTPUTS = {
+    "printed": PRINTED,
+    "accelerator": json.dumps(
+        {"versions": {"python": "3", "jax": "1"}, **MADE_WITH, "parts": {"base": PART}}, indent=1
+    ),
+    "compile_for": json.dumps(
+        {"what": "train", "command": "python -m benchmarks.compile_for", "environment": ENVIRONMENT}
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_what_a_benchmark_wrote_is_an_entry_without_folders(kind):
+    ((name, entry),) = results.of_benchmark(OUTPUTS[kind], "a", "steps").items()
+    results.check(name, entry)
+    assert name == ("a-base" if kind == "accelerator" else "a")
+    assert entry.section == ("compilers" if kind == "compile_for" else "speed")
+    assert "/" not in entry.command
+    (row,) = entry.rows
+    assert row in ({"beam": "4", "ms": "1.5"}, {"ms": 1.5}, {"what": "train"})
+    assert entry.facts == ({"timing": "median"} if kind == "printed" else {})
