@@ -74,7 +74,13 @@ def main() -> None:
         added[FLAGS.name] = of_runs([*map(RunFolder, FLAGS.add)], FLAGS.data, given)
     if FLAGS.add_benchmark:
         text = Path(FLAGS.add_benchmark).read_text(encoding="utf-8")
-        added |= of_benchmark(text, FLAGS.name, FLAGS.data, FLAGS.command)
+        try:
+            added |= of_benchmark(text, FLAGS.name, FLAGS.data, FLAGS.command)
+        except (LookupError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{FLAGS.add_benchmark}: expected all that a benchmark printed, found another file "
+                f"({error!r}); give that"
+            ) from None
     for name, entry in added.items():
         entry = replace(entry, note=FLAGS.note, published=FLAGS.published)
         check(name, entry)
@@ -100,15 +106,17 @@ def of_runs(folders: Sequence[RunFolder], what: str, given: Object | None = None
         lines = [parse_json(text, Object) for text, _ in read_metrics(folder.metrics)]
         scores = own_scores(folder, run)
         found = {score["metric"]: score["score"] for score in scores}
-        minutes = max(line.get("total_seconds", 0) for line in lines) / 60
+        minutes = max((line.get("total_seconds", 0) for line in lines), default=0) / 60
         rows.append({"seed": run.seed, **found, "minutes": minutes})
+        starts += starts_of(folder)
         for score in scores:
             facts[f"{score['metric']} signature"] = score["signature"]
             facts[f"{score['metric']} of"] = ", ".join(
                 [f"{score['split']}, {score['sentences']:,} sentences, averaged checkpoint"]
                 + [f"{name} {score[name]}" for name in ("beam_size", "alpha") if name in score]
             )
-        starts += starts_of(folder)
+            if score.get("environment", {}) not in (*starts, {}):
+                facts[f"{score['metric']} scored by"] = listed(score["environment"])
     if given and not starts:
         starts, facts["environment"] = [given], "noted by hand"
     if not starts:
@@ -126,7 +134,7 @@ def own_scores(folder: RunFolder, run: Run) -> list[Object]:
     own, found = vars(run.config.decoding), {}
     for score in folder.read_results():
         searched = all(score.get(name, own[name]) == own[name] for name in SEARCH)
-        if score["checkpoint"] == "averaged" and "references" not in score and searched:
+        if score.get("checkpoint") == "averaged" and "references" not in score and searched:
             found[score["split"], score["metric"]] = score
     for split in (run.scored_on, "dev"):
         if scores := [found[split, metric] for metric in METRICS if (split, metric) in found]:
@@ -137,9 +145,13 @@ def own_scores(folder: RunFolder, run: Run) -> list[Object]:
 def starts_of(folder: RunFolder) -> list[Object]:
     """Return the environments of a training since it last began at step 0."""
     lines = folder.starts.read_bytes().splitlines() if folder.starts.exists() else []
-    starts = [parse_json(line, Object) for line in lines]
-    steps = [start.pop("step") for start in starts]
-    return starts[max(n for n, step in enumerate(steps) if step == 0) :] if starts else []
+    try:
+        starts = [parse_json(line, Object) for line in lines]
+        steps = [start.pop("step") for start in starts]
+    except (KeyError, ValueError) as error:
+        found = f"expected the lines that training wrote, found {error}; remove the file"
+        raise InputError(f"{folder.starts}: {found}, and give --environment") from None
+    return starts[max((n for n, step in enumerate(steps) if step == 0), default=0) :]
 
 
 def of_benchmark(text: str, name: str, what: str, typed: str | None = None) -> dict[str, Entry]:
@@ -215,9 +227,9 @@ def scores_table(entries: Mapping[str, Entry]) -> str:
         means = {}
         for column in entry.rows[0]:
             values = [row[column] for row in entry.rows]
-            means[column] = shown(float(statistics.mean(values)))
+            means[column] = f"{statistics.mean(values):.2f}"
             if len(values) > 1:
-                means[column] += f" ({shown(float(min(values)))} to {shown(float(max(values)))})"
+                means[column] += f" ({min(values):.2f} to {max(values):.2f})"
         seeds = ", ".join(str(row["seed"]) for row in entry.rows)
         minutes = means.pop("minutes") + (f", {entry.note}" if entry.note else "")
         score = "; ".join(f"{metric} {mean}" for metric, mean in means.items() if metric != "seed")
@@ -231,9 +243,8 @@ def scores_table(entries: Mapping[str, Entry]) -> str:
 def details(name: str, entry: Entry) -> str:
     """Return an entry with its table, command, machine, versions and facts."""
     made_with = {key: value for key, value in entry.environment.items() if value}
-    machine = [f"{key} {made_with.pop(key)}" for key in MACHINE if key in made_with]
-    versions = [f"{key} {value}" for key, value in made_with.items()]
-    facts = {"machine": "; ".join(machine), "versions": ", ".join(versions), **entry.facts}
+    machine = listed({key: made_with.pop(key) for key in MACHINE if key in made_with})
+    facts = {"machine": machine, "versions": listed(made_with), **entry.facts}
     facts |= {"note": entry.note} if entry.note else {}
     if entry.transcribed:
         facts["transcribed from"] = f"[{entry.transcribed}]({entry.transcribed})"
@@ -244,11 +255,18 @@ def details(name: str, entry: Entry) -> str:
     return f"{heading}\n\n```\n{entry.command}\n```\n\n{table(columns, cells)}\n\n{lines}"
 
 
+def listed(facts: Object) -> str:
+    """Return facts in one line."""
+    return "; ".join(f"{name} {value}" for name, value in facts.items())
+
+
 def shown(value: Any) -> str:
-    """Return a cell: a number with separators and, from 1 on, two decimals."""
-    if isinstance(value, float):
-        return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    """Return a cell: a number with separators, and two decimals if it is 1 or more."""
+    if isinstance(value, str):
+        return value
+    if float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
 def define_flags() -> None:

@@ -10,6 +10,7 @@ from small_run import write_run
 
 from jax_transformer.files import encode_json
 from jax_transformer.runs.run_dir import RunFolder
+from jax_transformer.runtime import environment
 from tools import results
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +64,8 @@ def scored_run(path: Path, score: float, *settings: str) -> RunFolder:
     folder = RunFolder(write_run(path, *settings))
     search = vars(folder.load_run().config.decoding)
     own = {"metric": "bleu", "score": score, "signature": "a|b", "split": "test", "sentences": 3}
-    folder.append_results([own | search | {"checkpoint": "averaged"}])
+    made_with = {"environment": environment()}
+    folder.append_results([own | search | made_with | {"checkpoint": "averaged"}])
     folder.append_results([own | {"score": 1.0, "checkpoint": "last"} | search])
     folder.metrics.write_text('{"step": 9, "split": "train", "total_seconds": 90.0}\n')
     folder.append_start(0)
@@ -79,9 +81,12 @@ def test_an_entry_of_runs_has_their_scores_minutes_and_environment(tmp_path):
     assert entry.facts["bleu signature"] == "a|b"
     (line,) = first.starts.read_text(encoding="utf-8").splitlines()
     assert {"step": "0", **entry.environment} == {k: str(v) for k, v in json.loads(line).items()}
+    assert "bleu scored by" not in entry.facts  # it was this program, too
     assert "bleu 41.00 (40.00 to 42.00)" in results.scores_table({"x": entry})
     other = scored_run(tmp_path / "c", 40, "training.batch_tokens=100")
     assert "training.batch_tokens=100" in refusal(results.of_runs, [first, other], "letters")
+    first.append_results([first.read_results()[0] | {"environment": ENVIRONMENT}])
+    assert "commit abc" in results.of_runs([first], "letters").facts["bleu scored by"]
     first.starts.unlink()
     assert "--environment" in refusal(results.of_runs, [first], "letters")
     assert results.of_runs([first], "letters", ENVIRONMENT).environment == ENVIRONMENT
