@@ -92,8 +92,8 @@ def main() -> None:
 def of_runs(folders: Sequence[RunFolder], what: str, given: Object | None = None) -> Entry:
     """Return the entry of runs that differ in their seed.
 
-    given: the environment of runs that did not record it. Raises InputError if the runs have other
-    differences, or lack their environment or a score of the averaged checkpoint.
+    given: what the runs did not record of their environment. Raises InputError if the runs have
+    other differences, or no score of the averaged checkpoint.
     """
     runs = [folder.load_run() for folder in folders]
     commands = [command_of(run) for run in runs]
@@ -117,16 +117,13 @@ def of_runs(folders: Sequence[RunFolder], what: str, given: Object | None = None
             )
             if score.get("environment", {}) not in (*starts, {}):
                 facts[f"{score['metric']} scored by"] = listed(score["environment"])
-    if given and not starts:
-        starts, facts["environment"] = [given], "noted by hand"
-    if not starts:
-        raise InputError(
-            f"{folders[0].starts}: expected the environment of the training, found none; give "
-            "--environment, a JSON file with it"
-        )
-    every = {name: dict.fromkeys(str(start.get(name)) for start in starts) for name in starts[0]}
-    environment = {name: ", then ".join(values) for name, values in every.items()}
-    return Entry("training", what, commands[0], environment, rows, facts)
+    environment: Object = {}
+    for name in dict.fromkeys(name for start in starts for name in start):
+        values = dict.fromkeys(str(start[name]) for start in starts if start.get(name) is not None)
+        environment[name] = ", then ".join(values)
+    if given:
+        facts["noted by hand"] = ", ".join(given)
+    return Entry("training", what, commands[0], environment | (given or {}), rows, facts)
 
 
 def own_scores(folder: RunFolder, run: Run) -> list[Object]:
@@ -149,7 +146,7 @@ def starts_of(folder: RunFolder) -> list[Object]:
         starts = [parse_json(line, Object) for line in lines]
         steps = [start.pop("step") for start in starts]
     except (KeyError, ValueError) as error:
-        found = f"expected the lines that training wrote, found {error}; remove the file"
+        found = f"expected the lines that training wrote, found {error}; remove them"
         raise InputError(f"{folder.starts}: {found}, and give --environment") from None
     return starts[max((n for n, step in enumerate(steps) if step == 0), default=0) :]
 
@@ -188,8 +185,8 @@ def check(name: str, entry: Entry) -> None:
     facts = vars(entry) | entry.environment
     if missing := [each for each in NEEDED if not facts.get(each)]:
         raise InputError(
-            f"{FOLDER / name}.json: expected its {', '.join(missing)}, found none; add what was "
-            "noted, or remove the entry"
+            f"{FOLDER / name}.json: expected its {', '.join(missing)}, found none; give what was "
+            "noted, by --command or --environment, or leave the entry out"
         )
 
 
@@ -278,7 +275,7 @@ def define_flags() -> None:
     flags.DEFINE_string("published", "", "Published number and its source, as '41.02; Wu 2021'.")
     flags.DEFINE_string("note", "", "What a reader has to know, such as 'busy machine'.")
     flags.DEFINE_string("command", None, "Command of a benchmark that has not printed it.")
-    meaning = "JSON file with versions, commit and machine of runs that did not record them."
+    meaning = "JSON file with what runs did not record of their versions, commit and machine."
     flags.DEFINE_string("environment", None, meaning)
 
 

@@ -88,8 +88,9 @@ def test_an_entry_of_runs_has_their_scores_minutes_and_environment(tmp_path):
     first.append_results([first.read_results()[0] | {"environment": ENVIRONMENT}])
     assert "commit abc" in results.of_runs([first], "letters").facts["bleu scored by"]
     first.starts.unlink()
-    assert "--environment" in refusal(results.of_runs, [first], "letters")
-    assert results.of_runs([first], "letters", ENVIRONMENT).environment == ENVIRONMENT
+    assert results.of_runs([first], "letters").environment == {}  # which `check` refuses
+    entry = results.of_runs([first], "letters", ENVIRONMENT)
+    assert (entry.environment, "commit" in entry.facts["noted by hand"]) == (ENVIRONMENT, True)
 
 
 PRINTED = """command     python -m benchmarks.decode --workdir=/home/me/runs/demo
