@@ -6,7 +6,7 @@ python -m tools.results
 
 --add takes the runs of one command, which differ in their seed. --add_benchmark takes what a
 benchmark has printed, the JSON of benchmarks.accelerator, or the lines of benchmarks.compile_for
---json. The prose of the page is docs/results/page.md. An entry without its command, commit,
+--json. The prose of the page is tools/results_page.md. An entry without its command, commit,
 versions or machine is refused.
 """
 
@@ -203,7 +203,7 @@ def page() -> str:
         f"(Vaswani et al. 2017, Table {row.table})."
         for name, row in {**TABLE_2, **TABLE_4}.items()
     ]
-    text = (FOLDER / "page.md").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("results_page.md").read_text(encoding="utf-8")
     text = text.replace("{paper}", "\n".join(paper))
     text = text.replace("{scores}", scores_table(entries))
     for section in ("training", "speed", "compilers"):

@@ -49,7 +49,6 @@ def test_an_entry_without_what_it_takes_to_measure_it_again_is_refused(
     missing, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(results, "FOLDER", tmp_path)
-    (tmp_path / "page.md").write_text("{speed}")
     entry = {"section": "speed", "what": "steps", "command": "python -m x", "rows": [{"ms": 1}]}
     entry |= {"environment": {k: v for k, v in ENVIRONMENT.items() if k != missing}}
     (tmp_path / "a.json").write_bytes(encode_json(entry))
