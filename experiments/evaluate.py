@@ -28,7 +28,7 @@ from experiments.tables import score_table, terminal_width
 from jax_transformer.config import DataConfig
 from jax_transformer.data.manifest import digest_of
 from jax_transformer.data.sources import cached_test_set
-from jax_transformer.data.text import parallel_lines
+from jax_transformer.data.text import check_not_blank, parallel_lines
 from jax_transformer.data.urls import absolute
 from jax_transformer.errors import InputError
 from jax_transformer.files import encode_json
@@ -71,18 +71,13 @@ def main() -> None:
     folder, run, config = trained_run()
     text = _text(folder, config.data)
     split, sources, references = text.name, text.sources, text.references
-    if not any(source.strip() for source in sources):
-        raise InputError(f"{split}: expected sentences to decode, found only blank lines or none")
+    check_not_blank(sources, split)
     folder.read_results()  # so that a damaged file is found before the long work
     prepare_process(searches=True)
-    from jax_transformer.evaluation.evaluate import evaluate
     from jax_transformer.runs.load import load
 
     model = load(folder, FLAGS.checkpoint)
-    translator = model.translator(config.decoding)
-    first, *others = references
-    bootstrap = FLAGS.bootstrap or 0
-    found = evaluate(translator, config, sources, first, bootstrap=bootstrap, others=others)
+    found = model.evaluate(sources, references, *FLAGS.set, bootstrap=FLAGS.bootstrap or 0)
     cli.show(describe_decoding(found, split, model.checkpoint))
     row = EXPERIMENTS.get(run.experiment)
     # The paper does not have scores for other language pairs or for custom data.
@@ -108,7 +103,7 @@ class _Text(NamedTuple):
 def _text(folder: RunFolder, data: DataConfig) -> _Text:
     """Return the text that the flags name."""
     parses, references = data.task == "parsing", FLAGS.reference or []
-    for name in ("source", "test_set", "bootstrap"):
+    for name in ("source", "test_set"):
         if FLAGS[name].value and parses:
             raise InputError(
                 f"--{name}: expected a run that translates, found one that parses; leave it out"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args, get_origin
 from absl import flags
 
 from experiments import cli
-from jax_transformer.config import FREE_SETTINGS, Config, override
+from jax_transformer.config import Config, override_free
 from jax_transformer.decoding.request import Request, options, request_of
 from jax_transformer.errors import InputError
 from jax_transformer.files import expanded
@@ -135,18 +135,11 @@ def run_folder() -> RunFolder:
 def trained_run() -> tuple[RunFolder, Run, Config]:
     """Return the folder of --workdir, its run, and the run's settings with the changes of --set.
 
-    Raises InputError if one of them is not in FREE_SETTINGS.
+    Raises what `override_free` does.
     """
     folder = run_folder()
     run = folder.load_run()
-    config = override(run.config, *FLAGS.set)
-    for assignment in FLAGS.set:
-        if not assignment.startswith(FREE_SETTINGS):
-            raise InputError(
-                f"--set {assignment}: this setting cannot change after training; only decoding.*, "
-                "data.bleu_*, data.source_language and data.target_language can; remove it"
-            )
-    return folder, run, config
+    return folder, run, override_free(run.config, *FLAGS.set)
 
 
 def define_text_flags() -> None:

@@ -8,6 +8,7 @@ A trained model, out of a run folder: jt.train("demo", workdir="runs/demo"), or 
     model = jt.load("runs/demo")
     model.translate(["The dog sleeps."], beam_size=4)
     model.score(["The dog sleeps."], ["Der Hund schläft."])  # log P of each pair
+    model.evaluate(["The dog sleeps."], ["Der Hund schläft."]).scores  # BLEU and others
     model.attention_maps("The dog sleeps.", "Der Hund schläft.")  # of every layer and head
 
 The settings of an experiment, such as a row of the paper's tables; jt.experiments() has all names:

@@ -567,6 +567,21 @@ def override(config: Config, *assignments: str) -> Config:
     return dataclasses.replace(config, **changed)
 
 
+def override_free(config: Config, *assignments: str) -> Config:
+    """Return the config of a trained model with settings changed that may change after training.
+
+    Raises what `override` does, and InputError for another setting.
+    """
+    changed = override(config, *assignments)
+    for assignment in assignments:
+        if not assignment.startswith(FREE_SETTINGS):
+            raise InputError(
+                f"--set {assignment}: this setting cannot change after training; only decoding.*, "
+                "data.bleu_*, data.source_language and data.target_language can; remove it"
+            )
+    return changed
+
+
 def differing_settings(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """Return a text `name=ours instead of theirs` for each setting of both that differs."""
     return [

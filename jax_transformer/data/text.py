@@ -101,6 +101,12 @@ def as_lines(texts: Iterable[str], name: str = "texts") -> list[str]:
     return lines
 
 
+def check_not_blank(lines: Sequence[str], name: str) -> None:
+    """Raise InputError if there is nothing to read in any line."""
+    if all(is_blank(line) for line in lines):
+        raise InputError(f"{name}: expected sentences to decode, found only blank lines or none")
+
+
 def single_lines(texts: Iterable[str], name: str) -> list[str]:
     """Return texts that come from a program as a list, each of them one line.
 

@@ -30,8 +30,9 @@ class TrainedModel(Trained):
     """A trained model with its vocabulary, made by `load`.
 
     Methods: `translate`, `score`, `align` and `attention_maps` for a run that translates, `parse`
-    for one that parses; `with_params(params)` is the same model with other parameters, and
-    `save(folder)` writes it as a run. Attributes, to do anything else:
+    for one that parses; `evaluate` scores outputs on a text. `with_params(params)` is the same
+    model with other parameters, and `save(folder)` writes it as a run. Attributes, to do anything
+    else:
 
     module: the Flax module, `module.apply({"params": params}, source, target)` gives logits; a
       row of source is `vocabulary.encode(line, eos=True)`, one of target begins with BOS

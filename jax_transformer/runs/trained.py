@@ -5,10 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from jax_transformer.config import Config, DecodingConfig
-from jax_transformer.data.text import as_lines, single_lines
+from jax_transformer.config import Config, DecodingConfig, override_free
+from jax_transformer.data.text import as_lines, check_not_blank, single_lines
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.ensemble import Ensemble
 from jax_transformer.decoding.line_search import LineSearch, Translation
@@ -25,6 +25,9 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.run_dir import Run
 from jax_transformer.types import Params
+
+if TYPE_CHECKING:
+    from jax_transformer.evaluation.evaluate import Evaluation
 
 
 class Trained(ABC):
@@ -152,6 +155,51 @@ class Trained(ABC):
         scores = self._cached_translator(self.config.decoding).score_pairs(pairs, None)
         return [score.log_prob if score else math.nan for score in scores]
 
+    def evaluate(
+        self,
+        sources: Sequence[str],
+        references: Sequence[str] | Sequence[Sequence[str]],
+        *settings: str,
+        bootstrap: int = 0,
+    ) -> "Evaluation":
+        """Translate or parse a text and score the outputs, on all devices.
+
+            found = model.evaluate(["The dog sleeps."], ["Der Hund schläft."])
+            for score in [*found.scores, *found.losses]:
+                print(score.metric, score, score.signature)
+            found.texts                                     # the outputs
+            model.evaluate(["The dog sleeps."], ["Der Hund schläft."], "decoding.beam_size=1")
+
+        sources: a list of N sentences; for a parser, words with spaces between.
+        references: a list of N translations, or several such lists, all of which count in BLEU,
+          chrF, loss and perplexity; for a parser, N trees.
+        settings: changes of settings, as after --set: of the search (decoding), of the scores
+          (data.bleu_tokenize, data.bleu_lowercase) or of the languages.
+        bootstrap: number of bootstrap resamples for 95% intervals of BLEU and chrF, such as 1000.
+
+        The result has `texts`, `scores` (BLEU, the paper's BLEU and chrF; EVALB's of a parser),
+        `losses` (with the perplexity), and `facts` (the number of sentences, seconds, and the
+        settings of the search). Nothing is written.
+
+        Raises InputError for one str in place of a list, lists of different lengths, only blank
+        sources, a setting that cannot change after training, or bootstrap for a parser.
+        """
+        from jax_transformer.evaluation.evaluate import evaluate
+
+        if bootstrap:
+            self.run.task.require("translates", "bootstrap")
+        config = override_free(self.config, *settings)
+        sources = as_lines(sources, "sources")
+        check_not_blank(sources, "sources")
+        lists: Any = references if _holds_lists(references) else [references]
+        every = [as_lines(each, "references") for each in lists]
+        for each in every:
+            _check_pairs("evaluate", sources, each)
+        first, *others = every
+        translator = self._cached_translator(config.decoding)
+        own = translator.with_params(translator.params)  # a copy, which counts its own progress
+        return evaluate(own, config, sources, first, bootstrap=bootstrap, others=others)
+
     def translator(
         self, decoding: DecodingConfig | None = None, *, devices: Devices | None = None
     ) -> Any:
@@ -222,9 +270,17 @@ def pairs_of(
 ) -> tuple[list[str], list[str]]:
     """Return both as lists. Raises InputError unless both are lists of N lines."""
     sources, targets = single_lines(sources, "sources"), single_lines(targets, "targets")
+    _check_pairs(caller, sources, targets)
+    return sources, targets
+
+
+def _holds_lists(references: object) -> bool:
+    return isinstance(references, list | tuple) and isinstance(next(iter(references), ""), list)
+
+
+def _check_pairs(caller: str, sources: Sequence[str], targets: Sequence[str]) -> None:
     if len(sources) != len(targets):
         raise InputError(
             f"{caller}: expected a target for each source, found {len(sources):,} sources and "
             f"{len(targets):,} targets; give lists of the same length"
         )
-    return sources, targets

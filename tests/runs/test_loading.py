@@ -16,6 +16,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import sacrebleu
 from refusals import refusal
 from small_run import write_run
 
@@ -197,6 +198,37 @@ def test_words_align_with_the_word_that_the_maps_attend_to_and_other_parameters_
     assert len(compiled) == before
 
 
+@pytest.mark.slow
+def test_outputs_are_scored_as_sacrebleu_scores_what_the_model_translates(model):
+    lines = ["we know that it rains", "the old teacher gets up", " "]
+    texts = model.translate(lines, beam_size=1)
+    others, references = lines, [*texts[:1], *lines[1:]]
+    found = model.evaluate(lines, [references, others], "decoding.beam_size=1", bootstrap=20)
+    assert found.texts == texts
+    scores = {score.metric: score for score in found.scores}
+    both = [references, others]
+    assert scores["chrf"].score == pytest.approx(sacrebleu.corpus_chrf(texts, both).score)
+    assert scores["bleu"].score == pytest.approx(sacrebleu.corpus_bleu(texts, both).score)
+    assert scores["bleu"].interval is not None
+    assert model.evaluate(lines, references, "decoding.beam_size=1").texts == texts
+    sources, targets = lines * 2, [*references, *others]
+    log_probs = np.array(model.score(sources, targets))  # nan of a pair that is blank or too long
+    tokens = np.array([len(model.target_vocabulary.encode(text)) + 1 for text in targets])
+    counted = np.isfinite(log_probs)
+    assert found.counts == {"sentences": counted.sum(), "left_out": (~counted).sum()}
+    losses = {score.metric: score.score for score in found.losses}
+    nll = -log_probs[counted].sum() / tokens[counted].sum()
+    assert losses["nll"] == pytest.approx(nll, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_parses_are_scored_against_trees(parser):
+    (best,) = parser.parse(["the door opens"])
+    found = parser.evaluate(["the door opens"], [best])
+    scores = {score.metric: score.score for score in found.scores}
+    assert scores["f1"] == scores["complete_match"] == 100
+
+
 @pytest.mark.release
 def test_the_tour_of_the_package_s_help_runs(tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
@@ -249,6 +281,12 @@ def test_loading_keeps_compiled_functions_where_the_commands_do(small_run, tmp_p
             "target: expected a sentence of 1 to 11 tokens",
         ),
         (lambda model: model.parse(["a"]), "parse: expected a run that parses"),
+        (lambda model: model.evaluate("a", ["b"]), "sources: expected a list of lines"),
+        (lambda model: model.evaluate(["a"], "b"), "references: expected a list of lines"),
+        (lambda model: model.evaluate(["\u200b"], ["b"]), "sources: expected sentences to decode"),
+        (lambda model: model.evaluate(["a"], []), "found 1 sources and 0 targets"),
+        (lambda model: model.evaluate(["a"], [["b"], ["b", "c"]]), "1 sources and 2 targets"),
+        (lambda model: model.evaluate(["a"], ["b"], "model.d_k=1"), "cannot change after training"),
     ],
 )
 def test_a_mistake_in_a_call_is_refused_in_one_line(model, call, expected):
@@ -320,6 +358,8 @@ def test_a_run_that_parses_neither_translates_nor_scores(parser):
     assert "expected a run that translates" in refusal(parser.translate, ["a"])
     assert "expected a run that translates" in refusal(parser.score, ["a"], ["b"])
     assert "expected a run that translates" in refusal(parser.align, ["a"], ["b"])
+    bootstrapped = partial(parser.evaluate, bootstrap=9)
+    assert "expected a run that translates" in refusal(bootstrapped, ["a"], ["(TOP (NN a))"])
     assert "sentences: expected a list of lines" in refusal(parser.parse, "a")
     for name, ours in (("num_beams", "beam_size"), ("nbest", "n_best"), ("alfa", "alpha")):
         message = refusal(partial(parser.parse, **{name: 4}), ["a"])
