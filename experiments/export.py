@@ -9,7 +9,6 @@ README.md that explains how to load it.
 """
 
 import logging
-from pathlib import Path
 
 from absl import app, flags
 
@@ -22,10 +21,12 @@ from experiments.shared_flags import (
     required,
     run_folder,
 )
-from jax_transformer.data.urls import is_url
-from jax_transformer.errors import InputError
-from jax_transformer.files import whole_folder
-from jax_transformer.formats import WRITE_FORMATS, check_exportable, write_model
+from jax_transformer.formats import (
+    QUANTIZATIONS,
+    WRITE_FORMATS,
+    check_export,
+    check_exportable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -34,48 +35,28 @@ define_checkpoint()
 flags.DEFINE_enum("format", None, WRITE_FORMATS, "Format to write.")
 define_path("output", "Folder to write, new or empty.")
 flags.DEFINE_enum(
-    "quantization", None, ["int8"], "int8 is a quarter of the size; only with --format=ctranslate2."
+    "quantization",
+    None,
+    QUANTIZATIONS,
+    "int8 is a quarter of the size; only with --format=ctranslate2.",
 )
 
 
 @cli.command
 def main() -> None:
     """Check the flags, convert, and write the folder whole or not at all."""
-    folder, form = run_folder(), required("format")
-    if FLAGS.quantization and form != "ctranslate2":
-        raise InputError(
-            f"--quantization={FLAGS.quantization} cannot be combined with --format={form}; remove "
-            "it, or choose --format=ctranslate2"
-        )
-    options = {"quantization": FLAGS.quantization} if form == "ctranslate2" else {}
-    output = _free_folder()
+    folder, form, quantization = run_folder(), required("format"), FLAGS.quantization
+    output = check_export(form, required("output"), quantization)
     check_exportable(folder.load_run().config, form)
     from jax_transformer.runs.load import load
 
     model = load(folder, FLAGS.checkpoint)
     logger.info("export      writing %s ...", form)
-    with whole_folder(output) as building:
-        write_model(form, model, building, **options)
+    model.export(form, output, quantization=quantization)
     cli.show(f"exported {model.description}")
     for path in sorted(output.iterdir()):
         cli.show(f"  {path.name:<24} {path.stat().st_size:>12,} bytes")
     cli.show(f"written to {output}; {output / 'README.md'} explains how to use it")
-
-
-def _free_folder() -> Path:
-    """Return --output as an absolute path. Raises InputError unless the folder is new or empty."""
-    output, found = Path(required("output")).absolute(), None
-    if is_url(FLAGS.output):
-        found = "an address"
-    elif output.is_dir():
-        found = "a folder with something in it" if any(output.iterdir()) else None
-    elif output.exists() or output.is_symlink():
-        found = "something else"
-    if found:
-        raise InputError(
-            f"--output={FLAGS.output}: expected a new or empty folder, found {found}; name another"
-        )
-    return output
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import logging
+import os
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from jax_transformer.config import Config
 from jax_transformer.data.moses import MOSES_LANGUAGES
-from jax_transformer.errors import InputError, damage_named
-from jax_transformer.files import check_regular
+from jax_transformer.data.urls import is_url
+from jax_transformer.errors import InputError, damage_named, did_you_mean
+from jax_transformer.files import check_regular, expanded, whole_folder
 
 if TYPE_CHECKING:
     from jax_transformer.formats.imported import ImportedModel
@@ -32,6 +34,7 @@ WRITE_FORMATS = {  # with the package that writing needs
     "marian": "safetensors",
     "safetensors": "safetensors",
 }
+QUANTIZATIONS = ["int8"]  # of ctranslate2
 
 
 def _module(form: str) -> Any:
@@ -97,6 +100,57 @@ def _unpacked(path: Path) -> Iterator[Path]:
             yield folder
         except InputError as error:
             raise InputError(str(error).replace(str(folder), str(path))) from None
+
+
+def export_model(
+    trained: "TrainedModel", form: str, output: str | os.PathLike[str], quantization: str | None
+) -> Path:
+    """Write a model into a folder, whole or not at all, and return its path.
+
+    Raises what `check_export` and `check_exportable` do.
+    """
+    folder = check_export(form, output, quantization)
+    check_exportable(trained.config, form)
+    options = {"quantization": quantization} if quantization else {}
+    with whole_folder(folder) as building:
+        write_model(form, trained, building, **options)
+    return folder
+
+
+def check_export(form: str, output: str | os.PathLike[str], quantization: str | None) -> Path:
+    """Return the folder to write as an absolute path.
+
+    Raises InputError unless it is new or empty, for a format that is not one of WRITE_FORMATS, or
+    for a quantization that it does not have.
+    """
+    if form not in WRITE_FORMATS:
+        raise InputError(
+            f"--format={form}: expected a format to write, found no such one"
+            + did_you_mean(form, WRITE_FORMATS)
+        )
+    if quantization not in (None, *QUANTIZATIONS):
+        raise InputError(
+            f"--quantization={quantization}: expected {' or '.join(QUANTIZATIONS)}, found another; "
+            "leave it out for float32"
+        )
+    if quantization and form != "ctranslate2":
+        raise InputError(
+            f"--quantization={quantization} cannot be combined with --format={form}; remove it, or "
+            "choose --format=ctranslate2"
+        )
+    folder, found = Path(expanded(output)).absolute(), None
+    if is_url(output):
+        found = "an address"
+    elif folder.is_dir():
+        found = "a folder with something in it" if any(folder.iterdir()) else None
+    elif folder.exists() or folder.is_symlink():
+        found = "something else"
+    if found:
+        raise InputError(
+            f"--output={os.fspath(output)}: expected a new or empty folder, found {found}; name "
+            "another"
+        )
+    return folder
 
 
 def write_model(form: str, trained: "TrainedModel", out: Path, **options: Any) -> None:

@@ -31,8 +31,8 @@ class TrainedModel(Trained):
 
     Methods: `translate`, `score`, `align` and `attention_maps` for a run that translates, `parse`
     for one that parses; `evaluate` scores outputs on a text. `with_params(params)` is the same
-    model with other parameters, and `save(folder)` writes it as a run. Attributes, to do anything
-    else:
+    model with other parameters, `save(folder)` writes it as a run, and `export(format, output)` for
+    another program. Attributes, to do anything else:
 
     module: the Flax module, `module.apply({"params": params}, source, target)` gives logits; a
       row of source is `vocabulary.encode(line, eos=True)`, one of target begins with BOS
@@ -101,6 +101,24 @@ class TrainedModel(Trained):
         params = jax.device_get(self.params)
         model = self.vocabulary, self.target_vocabulary, params, self.steps
         write_model(RunFolder(folder), run, *model)
+
+    def export(self, format: str, output: str | Path, *, quantization: str | None = None) -> None:
+        """Write the model for programs without JAX, with a README.md that explains how to run it.
+
+            model.export("ctranslate2", "exported")
+            model.export("ctranslate2", "exported-int8", quantization="int8")
+
+        format: "ctranslate2"; "marian", which transformers reads as MarianMTModel; or
+          "safetensors", the arrays by name. docs/export.md describes them.
+        output: the folder to write, new or empty; it is written whole or not at all.
+        quantization: "int8", a quarter of the size, for "ctranslate2"; None for float32.
+
+        Raises InputError for another format or quantization, a folder that is not empty, a model
+        that the format cannot express, or a missing package of the extra `export`.
+        """
+        from jax_transformer.formats import export_model  # formats/ is above this package
+
+        export_model(self, format, output, quantization)
 
     def align(
         self,

@@ -54,6 +54,19 @@ def test_int8_is_smaller_and_gives_nearly_the_same_log_p(trained, model, tmp_pat
     assert 1e-4 < np.abs(away).mean() < 0.05
 
 
+@pytest.mark.release
+@pytest.mark.parametrize("name", ["ctranslate2", "ctranslate2-int8", "marian"])
+def test_the_method_writes_what_the_command_writes(name, trained, model, tmp_path):
+    form, _, quantization = name.partition("-")
+    model.export(form, tmp_path / "method", quantization=quantization or None)
+    export(trained, name, tmp_path)
+    found, expected = (
+        {path.name: path.read_bytes() for path in (tmp_path / own).iterdir()}
+        for own in ("method", name)
+    )
+    assert found == expected
+
+
 def run_readme(folder, changes=()):
     """Run the code of a folder's README.md in the folder, changed as it says; return its output."""
     readme = (folder / "README.md").read_text(encoding="utf-8")

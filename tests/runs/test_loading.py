@@ -287,6 +287,14 @@ def test_loading_keeps_compiled_functions_where_the_commands_do(small_run, tmp_p
         (lambda model: model.evaluate(["a"], []), "found 1 sources and 0 targets"),
         (lambda model: model.evaluate(["a"], [["b"], ["b", "c"]]), "1 sources and 2 targets"),
         (lambda model: model.evaluate(["a"], ["b"], "model.d_k=1"), "cannot change after training"),
+        (
+            lambda model: model.export("marain", "new"),
+            "--format=marain: expected a format to write",
+        ),
+        (lambda model: model.export("marian", Path(__file__).parent), "expected a new or empty"),
+        (lambda model: model.export("marian", "s3://box/new"), "found an address"),
+        (lambda model: model.export("marian", "new", quantization="int8"), "choose --format=ctr"),
+        (lambda model: model.export("ctranslate2", "new", quantization="int4"), "expected int8"),
     ],
 )
 def test_a_mistake_in_a_call_is_refused_in_one_line(model, call, expected):
