@@ -79,7 +79,10 @@ def _is_shown(record: logging.LogRecord) -> bool:
     """Return False for INFO of other libraries, and for tracebacks of what orbax raises again.
 
     asyncio logs the other failed tasks of such a save, "Task exception was never retrieved".
+    huggingface_hub writes its own records.
     """
+    if record.name.startswith("huggingface_hub."):
+        return False
     if record.exc_info and ("/orbax/" in record.pathname or record.name == "asyncio"):
         return False
     ours = record.name.split(".")[0] in ("jax_transformer", "experiments", "benchmarks", "__main__")

@@ -1,7 +1,7 @@
 """Make a run folder from a model that another program trained.
 
-python -m experiments.import_model --format marian --input FOLDER --workdir W
-                                   [--normalize_punctuation]
+python -m experiments.import_model --input FOLDER|hf://OWNER/NAME[@REVISION] --workdir W
+                                   [--format marian] [--normalize_punctuation]
 
   marian       Hugging Face's MarianMTModel, such as those of OPUS-MT
   fsmt         Hugging Face's FSMTForConditionalGeneration
@@ -14,21 +14,22 @@ like any other: the commands translate, score, evaluate, visualize, serve and ex
 experiments.train --init_from=W trains it further.
 """
 
-import logging
-from pathlib import Path
-
 from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.shared_flags import define_path, define_workdir, required, run_folder
-from jax_transformer.formats import READ_FORMATS, read_model
-
-logger = logging.getLogger(__name__)
+from jax_transformer.formats import READ_FORMATS, import_model
 
 define_workdir("The run folder to make, new or empty.")
-flags.DEFINE_enum("format", None, READ_FORMATS, "Format of the model.")
-define_path("input", "Folder to read, or a zip of it, such as FILE.argosmodel.")
+flags.DEFINE_enum(
+    "format", None, READ_FORMATS, "Format of the model (default: found by the names of its files)."
+)
+define_path(
+    "input",
+    "Folder to read; a zip of it, such as FILE.argosmodel; or hf://OWNER/NAME or "
+    "hf://OWNER/NAME@REVISION, a model of the Hugging Face hub.",
+)
 flags.DEFINE_boolean(
     "normalize_punctuation",
     False,
@@ -40,14 +41,16 @@ flags.DEFINE_boolean(
 @cli.command
 def main() -> None:
     """Read, check, and write the run folder whole or not at all."""
-    folder, form, given = run_folder(), required("format"), Path(required("input"))
-    from jax_transformer.formats.imported import write_run_folder
-
-    logger.info("import      reading %s ...", given)
-    imported = read_model(form, given, normalize=FLAGS.normalize_punctuation)
-    run = write_run_folder(imported, folder, folder.path.name, f"{form}:{given}")
-    model, decoding = run.config.model, run.config.decoding
-    sizes = " + ".join(f"{v.size:,}" for v in dict.fromkeys([imported.source, imported.target]))
+    folder = run_folder()
+    imported = import_model(
+        required("input"),
+        folder,
+        format=FLAGS.format,
+        normalize_punctuation=FLAGS.normalize_punctuation,
+    )
+    model, decoding = imported.config.model, imported.config.decoding
+    both = dict.fromkeys([imported.vocabulary, imported.target_vocabulary])
+    sizes = " + ".join(f"{vocabulary.size:,}" for vocabulary in both)
     cli.show(
         f"imported    {model.num_layers} + {model.num_decoder_layers} layers, d_model "
         f"{model.d_model}, {sizes} pieces; beam {decoding.beam_size}, alpha {decoding.alpha:g}"

@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section by section.
 
-A trained model, out of a run folder: jt.train("demo", workdir="runs/demo"), or the command
-`python -m experiments.train`, makes one in some minutes.
+A trained model, out of a run folder, which jt.train("demo", workdir="runs/demo") makes in minutes,
+and jt.import_model("hf://Helsinki-NLP/opus-mt-en-de", "runs/opus") from a published model:
 
     import jax_transformer as jt
 
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from jax_transformer.decoding.generate import attention_maps, translate
     from jax_transformer.decoding.minimum_bayes_risk import minimum_bayes_risk
     from jax_transformer.errors import InputError
+    from jax_transformer.formats import import_model
     from jax_transformer.models.attention import (
         KeysValues,
         MultiHeadAttention,
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
         "experiment",
         "experiments",
         "gradients",
+        "import_model",
         "initial_state",
         "label_smoothed_cross_entropy",
         "learning_rate",
@@ -141,6 +143,7 @@ else:
         "decoding.beam_search": "beam_search length_penalty",
         "decoding.generate": "attention_maps translate",
         "errors": "InputError",
+        "formats": "import_model",
         "decoding.minimum_bayes_risk": "minimum_bayes_risk",
         "models.attention": "KeysValues MultiHeadAttention attention_weights causal_mask "
         "local_attention_mask padding_mask scaled_dot_product_attention segment_mask",

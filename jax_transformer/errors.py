@@ -96,6 +96,11 @@ def damage_named(path: str | Path, expected: str, remedy: str = "fetch it again"
         ) from None
 
 
+def reason_of(error: Exception) -> str:
+    """Return the kind and the message of another library's error, on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
 def shown(value: object) -> str:
     """Return a value that was read as a short text for a message, on one line."""
     return _SHORT.repr(value)

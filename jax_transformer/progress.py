@@ -16,6 +16,15 @@ BAR_SECONDS = 2.0  # work that ends sooner shows no bar
 LOG_SECONDS = 10.0
 
 
+def shows_bars() -> bool:
+    """Return True if standard error is a terminal, or if this is a notebook."""
+    return _in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
+
+
+def _in_notebook() -> bool:
+    return "ipykernel" in sys.modules
+
+
 class Progress(tqdm):
     """A progress bar, or log lines where there is no terminal; close it, as by `with`.
 
@@ -41,9 +50,8 @@ class Progress(tqdm):
         delay: seconds before a bar appears.
         always: True for a bar on a terminal although INFO is not logged.
         """
-        terminal = sys.stderr is not None and sys.stderr.isatty()
         logs = logger.isEnabledFor(logging.INFO)
-        self._bar = "ipykernel" in sys.modules or (terminal and (logs or always))
+        self._bar = shows_bars() and (_in_notebook() or logs or always)
         size = shutil.get_terminal_size()  # a terminal may not report its size to tqdm
         shown: dict[str, Any] = {"delay": delay, "ncols": size.columns, "nrows": size.lines}
         if not self._bar:

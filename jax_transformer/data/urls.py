@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, reason_of
 from jax_transformer.files import expanded
 
 
@@ -55,7 +55,6 @@ def bucket_errors(url: str) -> Iterator[None]:
     except (FileNotFoundError, InputError):
         raise
     except Exception as error:  # each library has its own kinds, most of them not OSError
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         remedy = "check the address, the network and your credentials"
         if isinstance(error, ImportError | ValueError):
             remedy = (
@@ -63,5 +62,5 @@ def bucket_errors(url: str) -> Iterator[None]:
                 "pip install 'jax-transformer[buckets]'"
             )
         raise InputError(
-            f"{url}: expected a bucket to read and write, found {reason}; {remedy}"
+            f"{url}: expected a bucket to read and write, found {reason_of(error)}; {remedy}"
         ) from error

@@ -1,15 +1,16 @@
 """Trained models in the formats of other programs, checked before anything is written."""
 
 import contextlib
+import fnmatch
 import importlib
 import logging
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax_transformer.config import Config
 from jax_transformer.data.moses import MOSES_LANGUAGES
@@ -20,15 +21,65 @@ from jax_transformer.files import check_regular, expanded, whole_folder
 if TYPE_CHECKING:
     from jax_transformer.formats.imported import ImportedModel
     from jax_transformer.runs.model import TrainedModel
+    from jax_transformer.runs.run_dir import RunFolder
 
 _MOST_PACKED = 100  # bytes that one byte of a zip may stand for
 
 logger = logging.getLogger(__name__)
 
 
+class Files(NamedTuple):
+    """The files of a format, as patterns of their names; a `*` stands for no slash.
+
+    marks: a folder of the format has a file for each. others: what else is read, if it is there.
+    """
+
+    marks: Sequence[str]
+    others: Sequence[str] = ()
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Return the marks that no file has."""
+        return [mark for mark in self.marks if not _matching(names, [mark])]
+
+    def among(self, names: Sequence[str]) -> list[str]:
+        """Return the names of the files that are read."""
+        return _matching(names, [*self.marks, *self.others])
+
+
+def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    pairs = [(name, pattern) for name in names for pattern in patterns]
+    alike = [pair for pair in pairs if pair[0].count("/") == pair[1].count("/")]
+    return sorted({name for name, pattern in alike if fnmatch.fnmatchcase(name, pattern)})
+
+
+def _hugging_face(*marks: str, others: Sequence[str] = ()) -> list[Files]:
+    """Return the files of a format of Hugging Face, by the weights that `read_weights` prefers."""
+    both = ("model", "safetensors"), ("pytorch_model", "bin")
+    weights = [
+        own
+        for name, kind in both
+        for own in ((f"{name}.{kind}.index.json", f"{name}-*.{kind}"), (f"{name}.{kind}",))
+    ]
+    others = ("generation_config.json", "tokenizer_config.json", "added_tokens.json", *others)
+    return [Files(("config.json", *marks, *own), others) for own in weights]
+
+
+_TEXTS = ("config.json", "metadata.json", "*.spm", "*.model")  # of CTranslate2
 # A format NAME has a module here with the functions read_NAME and write_NAME, or one of them. One
 # with write_NAME has accepted_settings too. Modules are imported when they are needed.
-READ_FORMATS = ["ctranslate2", "fairseq", "fsmt", "marian", "marian-npz"]
+READ_FORMATS = {  # with what may be its files; the first that are all there are read
+    "ctranslate2": [
+        Files(
+            ("model/model.bin", "model/*_vocabulary.*"),
+            (*_TEXTS, *(f"model/{name}" for name in _TEXTS)),
+        ),
+        Files(("model.bin", "*_vocabulary.*"), _TEXTS),
+    ],
+    "fairseq": [Files(("*.pt", "dict.*.txt", codes)) for codes in ("bpecodes", "code", "codes")],
+    "fsmt": _hugging_face("vocab-src.json", "vocab-tgt.json", "merges.txt"),
+    "marian": _hugging_face("vocab.json", "source.spm", "target.spm", others=["target_vocab.json"]),
+    "marian-npz": [Files(("*decoder.yml", "*.npz"), ("*.spm", "*.yml", "*.json", "*.vocab"))],
+}
 WRITE_FORMATS = {  # with the package that writing needs
     "ctranslate2": "ctranslate2",
     "marian": "safetensors",
@@ -39,6 +90,87 @@ QUANTIZATIONS = ["int8"]  # of ctranslate2
 
 def _module(form: str) -> Any:
     return importlib.import_module(f"{__name__}.{form.replace('-', '_')}")
+
+
+def import_model(
+    input: str | os.PathLike[str],
+    workdir: "str | Path | RunFolder",
+    *,
+    format: str | None = None,
+    normalize_punctuation: bool = False,
+) -> "TrainedModel":
+    """Make a run folder of a model that another program trained, and return the model.
+
+        model = jt.import_model("hf://Helsinki-NLP/opus-mt-en-de", "runs/opus-en-de")
+        model.translate(["A frog sat under the old bridge."])
+
+    input: a folder with the files of the model; a zip of one; or hf://OWNER/NAME, a model of the
+      Hugging Face hub, also at a revision: hf://OWNER/NAME@REVISION.
+    workdir: the run folder to make, new or empty, or an open RunFolder; afterwards `jt.load` opens
+      it.
+    format: one of the formats that docs/published-models.md lists; None finds it by the names of
+      the files.
+    normalize_punctuation: True for Moses' punctuation normalization of sources.
+
+    Of a model of the hub, the files that are read are fetched once, into the cache of the library
+    huggingface_hub, which also finds a token if the model needs one. Nothing in the files is
+    executed. Raises InputError for files that are not those of one format, a model that our
+    settings cannot express, a model or a revision that the hub does not have or does not give, or
+    a workdir that has a run; nothing is written then.
+    """
+    from jax_transformer.formats.hub import SCHEME, fetched
+    from jax_transformer.formats.imported import write_run_folder
+    from jax_transformer.runs.load import load
+    from jax_transformer.runs.run_dir import RunFolder
+
+    folder = workdir if isinstance(workdir, RunFolder) else RunFolder(workdir)
+    given = expanded(input)
+    folder.check_new()
+    if format is not None and format not in READ_FORMATS:
+        raise InputError(
+            f"--format={format}: expected a format that can be read, found none of this name"
+            + did_you_mean(format, READ_FORMATS)
+        )
+    logger.info("import      reading %s ...", given)
+    if given.startswith(SCHEME):
+        path, origin = fetched(given, format)
+    else:
+        path, origin = Path(given), given
+    with _unpacked(path) as unpacked:
+        form = format or recognized(given, file_names(unpacked))[0]
+        imported = read_model(form, unpacked, normalize=normalize_punctuation)
+    write_run_folder(imported, folder, folder.path.name, f"{form}:{origin}")
+    return load(folder)
+
+
+def recognized(place: str, names: Sequence[str], form: str | None = None) -> tuple[str, Files]:
+    """Return the format of a folder with files of these names, and the files that are read.
+
+    place: the folder, for messages. form: the format, if it is given.
+
+    Raises InputError unless one format fits.
+    """
+    fitting, nearly = dict[str, Files](), list[str]()
+    for name in [form] if form else READ_FORMATS:
+        for files in READ_FORMATS[name]:
+            missing = files.missing(names)
+            if not missing:
+                fitting.setdefault(name, files)
+            elif len(missing) == 1:
+                nearly.append(f"{name} without {missing[0]}")
+    if len(fitting) == 1:
+        return fitting.popitem()
+    found = " and ".join(fitting) or " or ".join(nearly) or "those of none"
+    raise InputError(
+        f"{place}: expected the files of {form or 'one format'}, found {found}; give the whole "
+        f"folder, or choose with --format, one of {', '.join(fitting or READ_FORMATS)}"
+    )
+
+
+def file_names(folder: Path) -> list[str]:
+    """Return the names of the files of a folder, and of its folder `model`."""
+    paths = [*folder.glob("*"), *folder.glob("model/*")]
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def read_model(form: str, folder: Path, *, normalize: bool = False) -> "ImportedModel":
@@ -80,7 +212,8 @@ def _unpacked(path: Path) -> Iterator[Path]:
     if not zipfile.is_zipfile(path):
         found = "a file that is not a zip" if path.exists() else "nothing"
         raise InputError(
-            f"{path}: expected a folder, found {found}; give that of the model, or a zip of it"
+            f"{path}: expected a folder, found {found}; give that of the model, a zip of it, or "
+            "hf://OWNER/NAME"
         )
     with tempfile.TemporaryDirectory() as temporary:
         try:

@@ -63,14 +63,14 @@ def is_file_name(name: object) -> bool:
     )
 
 
-def require(package: str, purpose: str) -> None:
-    """Raise InputError, which begins with the purpose, if a package does not load."""
+def require(package: str, purpose: str, extra: str = "export") -> None:
+    """Raise InputError, which begins with the purpose, if a package of an extra does not load."""
     try:
         importlib.import_module(package)
     except ImportError as error:
         raise InputError(
             f"{purpose}: expected the package {package}, found none that loads ({error}); install "
-            "it with python -m pip install 'jax-transformer[export]'"
+            f"it with python -m pip install 'jax-transformer[{extra}]'"
         ) from None
 
 

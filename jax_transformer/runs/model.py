@@ -245,11 +245,7 @@ def write_model(
     """
     from jax_transformer.runs.averages import save_average  # Orbax takes a second to import
 
-    if folder.config.exists():
-        raise InputError(
-            f"{folder.path}: expected a new folder, found one with a config.json; choose another"
-        )
-    folder.check_unused()
+    folder.check_new()
     with folder.written(), whole_folder(folder.path) as path:
         building = RunFolder(path)
         contents = {building.vocabulary: source.content}

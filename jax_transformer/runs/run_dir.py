@@ -276,6 +276,14 @@ class RunFolder(DataFolder):
         small += [self.text(split, side) for split in ("dev", "test") for side in SIDES]
         return [*small, self.tokens("train").parent, self.checkpoints, self.averaged]
 
+    def check_new(self) -> None:
+        """Raise InputError if the folder has a run, or files of one."""
+        if self.config.exists():
+            raise InputError(
+                f"{self.path}: expected a new folder, found one with a config.json; choose another"
+            )
+        self.check_unused()
+
     def check_unused(self) -> None:
         """Raise InputError if a folder without a config.json has files that a run would write."""
         if there := [str(path.relative_to(self.path)) for path in self._written() if path.exists()]:

@@ -27,8 +27,8 @@ TOYS = {
     r"\b(5000|14500)\b": "100",
     "epochs=2": "epochs=1",
 }
-# Of a download, or with a name to fill in.
-NOT_PASTED = re.compile(r"\bhf download\b|=FOLDER\b|\.\.\.$", re.MULTILINE)
+# With something to fill in.
+NOT_PASTED = re.compile(r"\.\.\.$", re.MULTILINE)
 
 PYTHON = f"""\
 #!{sys.executable} -ISE

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from commands import SETTINGS, run_command
+from hub_server import Library, hub_of
 from pasting import Session, guide_blocks
 
 import jax_transformer as jt
@@ -38,7 +39,6 @@ TINY: dict[str, Any] = {
 PAIRS = {"train": 200, "dev": 12, "test": 12}
 NEEDED = {  # what a guide imports -> its extra
     "export": {"ctranslate2": "export", "safetensors": "export"},
-    "published-models": {"ctranslate2": "export", "safetensors": "export"},
     "decoding": {"sentencex": "sentences"},
 }
 
@@ -83,9 +83,29 @@ def session(demo_run: Path, tmp_path: Path, monkeypatch) -> Iterator[Session]:
     session.close()
 
 
-@pytest.mark.parametrize(
-    "guide", ["alignments", "decoding", "fine-tune", "export", "published-models"]
-)
+@pytest.fixture
+def opus_mt(demo_run: Path, tmp_path: Path, monkeypatch) -> Iterator[None]:
+    """A hub of this process with OPUS-MT's names for the toy, as Hugging Face's format has it."""
+    for module in ("huggingface_hub", "safetensors"):
+        pytest.importorskip(module, reason="pip install -e '.[hub]'")
+    jt.load(demo_run).export("marian", tmp_path / "marian")
+    with hub_of(Library(monkeypatch), tmp_path / "home") as hub:
+        for pair in ("en-de", "de-en"):
+            hub.models[f"Helsinki-NLP/opus-mt-{pair}"] = {"main": tmp_path / "marian"}
+        yield
+
+
+@pytest.mark.usefixtures("opus_mt")
+def test_a_published_model_can_be_used_by_pasting_the_guide(session):
+    pytest.importorskip("ctranslate2", reason="pip install -e '.[export]'")
+    for name, line in (("test.en", "The dog sleeps.\n"), ("test.de", "Der Hund schläft.\n")):
+        (session.folder / name).write_text(line, encoding="utf-8")
+    for block in guide_blocks("published-models"):
+        session.paste(block)
+    assert jt.load("runs/opus-en-de").run.imported_from.startswith("marian:hf://Helsinki-NLP/")
+
+
+@pytest.mark.parametrize("guide", ["alignments", "decoding", "fine-tune", "export"])
 def test_a_guide_can_be_pasted_from_top_to_bottom(guide, session):
     for module, extra in NEEDED.get(guide, {}).items():
         pytest.importorskip(module, reason=f"pip install -e '.[{extra}]'")
