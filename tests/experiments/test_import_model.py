@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 from commands import files_of, metrics, only_error, run_command, text_flags
+from hub_server import Library, hub_of
 from references import FOLDER
 
 import jax_transformer as jt
@@ -166,6 +167,23 @@ def test_an_imported_run_is_neither_trained_nor_averaged_nor_replaced(imported):
     flags = ["--format=marian", f"--input={run.parent / 'theirs'}", f"--workdir={run}"]
     assert f"{run}: expected a new folder" in only_error("import_model", *flags)
     assert files_of(run) == before
+
+
+@pytest.mark.slow
+def test_what_the_hub_refuses_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
+    pytest.importorskip("huggingface_hub", reason="pip install -e '.[hub]'")
+    write_folder("swish", tmp_path / "theirs")
+    run = tmp_path / "run"
+    with hub_of(Library(monkeypatch), tmp_path / "home") as hub:
+        hub.models["owner/name"] = {"main": tmp_path / "theirs"}
+        hub.gated.add("owner/name")
+        for address, word in (("name", "gated"), ("absent", "none"), ("name@old", "branch")):
+            flags = [f"--input=hf://owner/{address}", f"--workdir={run}"]
+            assert word in only_error("import_model", *flags)
+        assert not run.exists()
+        hub.gated.clear()
+        run_command("import_model", "--input=hf://owner/name", f"--workdir={run}")
+    assert jt.load(run).config.model.num_layers == 2
 
 
 @pytest.fixture(scope="module")
