@@ -58,7 +58,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error_with_a_hint():
 
 def test_help_is_a_tour_of_a_page():
     page = pydoc.plain(pydoc.render_doc(jt))
-    assert page.count("\n") < 70
+    assert page.count("\n") <= 70
     assert "jt.load(" in page
     for name in ("EncoderLayer", "DecoderLayer", "MultiHeadAttention", "FeedForward", "AddNorm"):
         assert f"jt.{name}" in page
