@@ -1,11 +1,9 @@
 """§3.2.3 One HTML file that shows where each token attends, in every layer and head."""
 
 import base64
-import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +13,8 @@ from jax_transformer.data.scripts import words_of
 from jax_transformer.data.vocabularies.base import spelled
 from jax_transformer.decoding.alignments import Alignment, AttentionMap
 from jax_transformer.runs.model import TrainedModel
+from jax_transformer.viewer.page import page
 
-TEMPLATE = Path(__file__).with_suffix(".html")
 SHIFT = "A position of the decoder reads one token and predicts the next"
 # The three attentions: title, name in `TrainedModel.attention_maps`, hint.
 VIEWS = [
@@ -44,11 +42,7 @@ def attention_page(model: TrainedModel, source: str, target: str, *, forced: boo
         "words": aligned_words(words_of(source), words_of(target), alignment),
         "views": views,
     }
-    encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":  # the JSON must not end the element that it stands in
-        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
-    before, after = TEMPLATE.read_text(encoding="utf-8").split("@DATA@")
-    return before + encoded + after
+    return page("attention_page.html", content)
 
 
 def aligned_words(
