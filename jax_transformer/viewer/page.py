@@ -12,8 +12,8 @@ _INCLUDED = re.compile(r"@([a-z_]+\.(?:css|html|js))@")
 def page(template: str, content: Any) -> str:
     """Return a page of this folder as text, with its parts and its data.
 
-    template: the name of a file with `@NAME@` for each file that is a part of the page, and of other
-      pages perhaps, and `@DATA@` in a script element for the content, in JSON.
+    template: the name of a file with `@NAME@` for each file that is a part of it, perhaps of other
+      pages too, and `@DATA@` in a script element for the content, in JSON.
     """
     text = _INCLUDED.sub(lambda found: _read(found[1]), _read(template))
     encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":"))

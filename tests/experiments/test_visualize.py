@@ -1,4 +1,4 @@
-"""experiments.visualize, opened in a browser: what is shown against what the model attends to."""
+"""experiments.visualize, opened in a browser: what is shown against what the model does."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,16 +8,17 @@ import jax
 import numpy as np
 import pytest
 from commands import run_command
-from small_run import SMALL
+from small_run import LINES, SMALL, write_run
 
 from jax_transformer.config import Config, override
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.decoding.alignments import AttentionMap
-from jax_transformer.runs.load import build_model
+from jax_transformer.runs.load import build_model, load
 from jax_transformer.runs.model import write_model
 from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder
 from jax_transformer.training.train_step import initial_params
 from jax_transformer.viewer.attention_page import attention_page
+from jax_transformer.viewer.live_page import half_precision
 
 KINDS = ("encoder_{}/self_attention", "decoder_{}/self_attention", "decoder_{}/cross_attention")
 SOURCE = [
@@ -74,7 +75,8 @@ def opened(browser):
     def open_page(path: Path):
         contexts.append(browser.new_context(offline=True))
         tab = contexts[-1].new_page()
-        tab.on("request", lambda r: wrong.append(r.url) if r.url != path.as_uri() else None)
+        own = path.as_uri(), "blob:"  # the live page's worker
+        tab.on("request", lambda r: None if r.url.startswith(own) else wrong.append(r.url))
         tab.on("console", lambda message: wrong.append(message.text))
         tab.on("pageerror", lambda error: wrong.append(str(error)))
         tab.on("dialog", lambda dialog: wrong.append(dialog.message))
@@ -225,13 +227,13 @@ def test_the_command_shows_the_words_and_weights_of_a_pair(separate, opened, tmp
 
 def model_maps(run: Path, source: str, target: str) -> dict[str, np.ndarray]:
     """What the model attends to, by applying the module."""
-    from jax_transformer.runs.load import load
-
     trained = load(run)
-    vocabulary: Any = trained.vocabulary
-    other: Any = trained.target_vocabulary
-    inputs = np.array([[other.bos_id, *other.encode(target)]])
-    tokens = np.array([[*vocabulary.encode(source), vocabulary.eos_id]])
+    return forced_maps(trained, source, trained.target_vocabulary.encode(target))
+
+
+def forced_maps(trained: Any, source: str, target: list[int]) -> dict[str, np.ndarray]:
+    inputs = np.array([[trained.target_vocabulary.bos_id, *target]])
+    tokens = np.array([trained.vocabulary.encode(source, eos=True)])
     _, sown = trained.module.apply(
         {"params": trained.params}, tokens, inputs, mutable=["intermediates"]
     )
@@ -239,3 +241,76 @@ def model_maps(run: Path, source: str, target: str) -> dict[str, np.ndarray]:
     names = [kind.format(layer) for kind in KINDS for layer in range(2)]
     parts = (name.split("/") for name in names if name.split("/")[0] in found)
     return {f"{stack}/{kind}": found[stack][kind]["attention_weights"][0] for stack, kind in parts}
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory) -> tuple[Path, Path]:
+    """A run with random parameters and pieces that spell HTML, and its live page."""
+    folder = tmp_path_factory.mktemp("live")
+    html = ["the <b>teacher</b> </script ><img src=x onerror=boom()>", "<!--<script> &amp; opens"]
+    run = write_run(folder / "run", "model.num_layers=2", lines=[*LINES, *html * 9], pieces=120)
+    page = folder / "page.html"
+    shown = run_command("visualize", f"--workdir={run}", "--live", f"--output={page}").stdout
+    assert shown == f"written to {page}\n"
+    return run, page
+
+
+def translate_on(tab, text: str) -> str:
+    tab.locator("#text").fill(text)
+    tab.locator("#text").press("Enter")
+    return outcome_on(tab)
+
+
+def outcome_on(tab) -> str:
+    tab.locator("#status", has_text="log P").wait_for()
+    return "".join(tab.locator("#output button").all_text_contents())
+
+
+@pytest.mark.slow
+def test_the_live_page_writes_what_the_model_writes_and_shows_where_it_attends(live, opened):
+    run, page = live
+    trained, text = load(run), "the <b>teacher</b> opens"
+    trained = trained.with_params(half_precision(trained.params))
+    (best,) = trained.translate([text], n_best=1)[0]
+    tab = opened(page)
+    written = translate_on(tab, text)
+    assert written.replace("</s>", "") == best.text.replace(" ", "")
+    assert f"{best.score:.2f}" in tab.locator("#status").text_content()
+    assert tab.locator("#tree button.path").count() == best.num_tokens + 1
+    assert_all_shown(tab, forced_maps(trained, text, list(best.tokens[:-1])))
+    assert tab.locator("img, b, script[src]").count() == 0
+
+
+@pytest.mark.slow
+def test_the_live_page_by_keyboard_with_a_change(live, opened):
+    tab = opened(live[1])
+    usual = translate_on(tab, "the pupil opens the door")
+    tab.locator("#beam_size").focus()
+    for _ in range(7):
+        tab.keyboard.press("ArrowLeft")
+    greedy = outcome_on(tab)
+    rows = tab.locator("#tree button").count()
+    assert rows == 1 + len(tab.locator("#output button").all())  # of one hypothesis
+    tab.locator("#drop").press("Enter")
+    tab.locator("#dropped", has_text="head").wait_for()
+    tab.locator("#before:visible").wait_for()
+    tab.locator("#reset").press("Enter")
+    tab.locator("#before").wait_for(state="hidden")
+    assert outcome_on(tab) == usual
+    assert greedy
+    tab.locator("#tree button.path").nth(-1).focus()
+    tab.keyboard.press("ArrowLeft")
+    tab.keyboard.press("Enter")
+    assert outcome_on(tab) == usual.removesuffix("</s>")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.slow
+def test_the_live_page_of_a_parser_says_that_its_search_is_not_constrained(opened, tmp_path):
+    run = write_run(tmp_path / "run", "data.task=parsing", "data.word_positions=true")
+    page = tmp_path / "page.html"
+    run_command("visualize", f"--workdir={run}", "--live", f"--output={page}")
+    tab = opened(page)
+    assert translate_on(tab, "the door opens .")
+    assert "constrained" in tab.locator("header").inner_text()

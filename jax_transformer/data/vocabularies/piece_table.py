@@ -115,6 +115,11 @@ class PieceTable(Vocabulary):
         fields = parse_content(self.content, _Content)
         return PieceTable(encode_json(replace(fields, normalize=language)))
 
+    @property
+    def is_plain(self) -> bool:
+        """True if sentencepiece alone cuts text: no tags, no whole pieces and no normalizer."""
+        return not (self._tags or self._whole or self.normalize)
+
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         split = [self._split_tag(line) for line in lines]
         plain = [text for _, text in split]

@@ -2,6 +2,7 @@
 
 import io
 import re
+import struct
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -244,9 +245,10 @@ def read_sentencepiece(content: bytes) -> sentencepiece.SentencePieceProcessor:
 
 
 # Numbers of fields and values in sentencepiece_model.proto.
-_PIECE, _TRAINER = 1, 2  # of the model
-_TEXT, _KIND = 1, 3  # of a piece
-_MODEL_TYPE, _SPACE_LAST = 3, 24  # of the trainer's options
+_PIECE, _TRAINER, _NORMALIZER = 1, 2, 3  # of the model
+_TEXT, _SCORE, _KIND = 1, 2, 3  # of a piece
+_MODEL_TYPE, _SPACE_LAST, _BYTE_FALLBACK = 3, 24, 35  # of the trainer's options
+_CHARSMAP, _DUMMY_PREFIX, _NO_EXTRA_SPACES, _ESCAPES = 2, 3, 4, 5  # of the normalizer's
 _NORMAL, _BPE = 1, 2
 
 
@@ -265,6 +267,44 @@ def trainer_option(content: bytes, option: int) -> int:
         place += 2 + content[place + 1]  # the pieces, which come first: a length of one byte each
     options = (value for field, value in _fields(content[place:]) if field == _TRAINER)
     return dict(_fields(next(options, b""))).get(option, 0)
+
+
+class BytePairModel(NamedTuple):
+    """All that a model of byte pairs cuts text by: its pieces and its normalization.
+
+    kinds: of each piece, by the numbers of sentencepiece_model.proto. charsmap: compiled rules.
+    dummy_prefix: True if a text begins with a space. extra_spaces: True if each of several spaces
+    counts. escapes: True if a space is U+2581 in pieces. byte_fallback: True if an unknown
+    character is its bytes.
+    """
+
+    pieces: list[str]
+    kinds: list[int]
+    scores: list[float]
+    charsmap: bytes
+    dummy_prefix: bool
+    extra_spaces: bool
+    escapes: bool
+    byte_fallback: bool
+
+
+def byte_pair_model(content: bytes) -> BytePairModel | None:
+    """Read a model of sentencepiece; None if it cuts by another algorithm than byte pairs."""
+    parts: dict[int, Any] = {_TRAINER: b"", _NORMALIZER: b"", **dict(_fields(content))}
+    trainer, rules = (dict(_fields(parts[part])) for part in (_TRAINER, _NORMALIZER))
+    if trainer.get(_MODEL_TYPE) != _BPE:
+        return None
+    encoded = [dict(_fields(value)) for field, value in _fields(content) if field == _PIECE]
+    return BytePairModel(
+        pieces=[piece[_TEXT].decode() for piece in encoded],
+        kinds=[piece.get(_KIND, _NORMAL) for piece in encoded],
+        scores=[struct.unpack("<f", piece.get(_SCORE, bytes(4)))[0] for piece in encoded],
+        charsmap=rules.get(_CHARSMAP, b""),
+        dummy_prefix=bool(rules.get(_DUMMY_PREFIX, True)),
+        extra_spaces=not rules.get(_NO_EXTRA_SPACES, True),
+        escapes=bool(rules.get(_ESCAPES, True)),
+        byte_fallback=bool(trainer.get(_BYTE_FALLBACK)),
+    )
 
 
 def _fields(content: Any) -> Iterator[tuple[int, Any]]:

@@ -1,0 +1,149 @@
+"""One HTML file that contains a trained model and runs it in the browser (§3, §6.1)."""
+
+import base64
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_transformer.config import DecodingConfig
+from jax_transformer.data.vocabularies.base import Vocabulary, spelled
+from jax_transformer.data.vocabularies.labels import LabelVocabulary
+from jax_transformer.data.vocabularies.piece_table import PieceTable
+from jax_transformer.data.vocabularies.sentencepiece import byte_pair_model
+from jax_transformer.errors import InputError
+from jax_transformer.formats.exported import COMMON_SETTINGS, inexpressible
+from jax_transformer.formats.imported import Accepted
+from jax_transformer.formats.layout import named_leaves
+from jax_transformer.runs.model import TrainedModel
+from jax_transformer.types import Params
+from jax_transformer.viewer.page import page
+
+MOST_PARAMETERS = 20_000_000
+_REMEDY = "run it elsewhere, for example with experiments.export --format=ctranslate2"
+
+# What transformer.js implements. It computes in float32 whatever the type.
+_SETTINGS: Accepted = {
+    **COMMON_SETTINGS,
+    **dict.fromkeys(("num_heads", "d_k", "d_v", "norm_epsilon", "attention_radius")),
+    **dict.fromkeys(("tie_source", "output_bias")),
+    "activation": ["relu", "swish", "gelu"],
+    "norm_position": ["post", "pre"],
+}
+
+# Sentences for the demo's model, and what is to be seen. The page turns to the layer and head of an
+# attention, 1 in the decoder and 2 over the source, in which the piece that writes `word` attends
+# most to the piece `attends`.
+_DEMO = (
+    {
+        "text": "We know that the old teacher will open the door.",
+        "note": "After dass the verb stands last: to write “wird”, a head looks back at “will”.",
+        "view": 2,
+        "word": "wird",
+        "attends": "will",
+    },
+    {
+        "text": "My sister turned on the lamp.",
+        "note": "A separable verb: to write its last part, “ein”, a head looks at “schal-tete”.",
+        "view": 1,
+        "word": "ein",
+        "attends": "tete",
+    },
+    {
+        "text": "The letter that the girl reads is long.",
+        "note": "Gender: to write the pronoun “den”, a head looks at “Der”, the noun's article.",
+        "view": 1,
+        "word": "den",
+        "attends": "Der",
+    },
+)
+
+
+def live_page(model: TrainedModel, decoding: DecodingConfig) -> str:
+    """Return the page of a model as text. It contains all it needs, so it works offline.
+
+    decoding: the search that the page begins with.
+
+    Raises InputError for a model that the page cannot run.
+    """
+    _check(model)
+    module, arrays = model.module, named_leaves(half_precision(model.params))
+    halves = b"".join(array.astype("<f2").tobytes() for array in arrays.values())
+    marks = {
+        side: [*getattr(module, name, b"")]
+        for side, name in (("source", "word_starts"), ("target", "tags"))
+    }
+    source, target = model.vocabulary, model.target_vocabulary
+    content = {
+        "facts": model.description,
+        "parses": model.run.task.verb == "parses",
+        "config": vars(model.config.model),
+        "decoding": vars(decoding),
+        "max_source": model.config.data.max_length,
+        "examples": _DEMO if model.run.corpus == "demo" else (),
+        "source": {**_shown(source), "model": _cutting(source)},
+        "target": _shown(target),
+        "marks": marks if any(marks.values()) else {},
+        "parameters": [(name, array.size) for name, array in arrays.items()],
+        "weights": base64.b64encode(halves).decode("ascii"),
+    }
+    return page("live_page.html", content)
+
+
+def half_precision(params: Params) -> Params:
+    """Return parameters rounded to float16, in float32: those of the page."""
+
+    def rounded(array: Any) -> Any:
+        return np.asarray(array, np.float16).astype(np.float32)
+
+    with np.errstate(over="ignore"):  # infinite numbers are refused
+        return jax.tree.map(rounded, jax.device_get(params))
+
+
+def _check(model: TrainedModel) -> None:
+    """Raise InputError for a model that the page cannot run."""
+    if refused := inexpressible(model.config.model, _SETTINGS):
+        raise InputError(f"--live: {refused}; {_REMEDY}")
+    leaves = jax.tree.leaves(model.params)
+    if (size := sum(leaf.size for leaf in leaves)) > MOST_PARAMETERS:
+        raise InputError(
+            f"--live: expected at most {MOST_PARAMETERS:,} parameters, found {size:,}; {_REMEDY}"
+        )
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(half_precision(model.params))):
+        raise InputError(
+            f"--live: expected parameters below 65,504, the largest of float16, found one beyond; "
+            f"{_REMEDY}"
+        )
+    _cutting(model.vocabulary)
+
+
+def _shown(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return the pieces of all ids, and the texts of those that add another than their own.
+
+    A piece that is a part of a character has the number of its byte as its text.
+    """
+    pieces, texts = [*vocabulary.all_pieces], vocabulary.piece_texts
+    if isinstance(vocabulary, LabelVocabulary):
+        pieces = [f" {piece}" if piece else "" for piece in pieces]
+        pieces[vocabulary.bos_id], pieces[vocabulary.eos_id] = "<s>", "</s>"
+        texts = [text and f" {text}" for text in texts]
+    both = enumerate(zip(pieces, texts, strict=True))
+    others = {i: text for i, (piece, text) in both if text != spelled(piece)}
+    return {
+        "pieces": pieces,
+        "texts": {i: text[0] if isinstance(text, bytes) else text for i, text in others.items()},
+        **{name: getattr(vocabulary, name) for name in ("pad_id", "bos_id", "eos_id", "unk_id")},
+    }
+
+
+def _cutting(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return what vocabulary.js needs to cut text. Raises InputError for other algorithms."""
+    table = vocabulary if isinstance(vocabulary, PieceTable) else None
+    model = byte_pair_model(vocabulary.sentencepiece or b"")
+    if model is None or (table and not table.is_plain):
+        raise InputError(
+            "--live: expected a vocabulary of sentencepiece's byte pairs (BPE), found another; "
+            f"{_REMEDY}"
+        )
+    charsmap = base64.b64encode(model.charsmap).decode("ascii")
+    return {**model._asdict(), "charsmap": charsmap, "own_ids": table is None}
