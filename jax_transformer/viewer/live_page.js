@@ -1,43 +1,54 @@
-// The page of a model that runs in a worker: the request, and what is drawn of its reports.
+// The page of a model that runs in a worker: the requests, and what is drawn of the reports.
 
-const { source, target } = data;
-const textOf = (vocabulary, token) => vocabulary.pieces[token].replaceAll("\u2581", " ");
+const { config, decoding, source, target } = data;
 const worker = new Worker(URL.createObjectURL(new Blob([byId("worker").textContent])));
-const NOTES = ["encoder_L/self_attention", "decoder_L/self_attention", "decoder_L/cross_attention"];
-const HINTS = [
-  ["encoder self-attention", "Each token sees the whole source."],
-  ["decoder self-attention", "A position of the decoder reads one token and predicts the next; it sees no later position."],
-  ["cross-attention", "A position of the decoder reads one token and predicts the next; it sees the whole source."],
-];
 const PAUSE = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 90;  // ms between pieces
-// What the newest request has given so far: hypotheses by number, and the one whose path is shown.
+// The newest request: hypotheses by number, the one whose path is shown, reports that are not drawn.
 let search = { number: 0, nodes: [], tip: 0, reports: [] };
-const dropped = new Set();
+
+const textOf = (vocabulary, token) => vocabulary.pieces[token].replaceAll("\u2581", " ");
+const nameOf = (view, layer) => data.views[view][1].replace("{}", layer);
 
 // ---- what a reader can change ----
 
-const { config, decoding } = data;
+const dropped = new Map();  // heads, and how they are called
 const CONTROLS = {
-  temperature: ["§3.2.1", "temperature of the softmax", { min: -2, max: 2, step: 0.5 }, 0, (v) => 2 ** v],
-  scaled: ["§3.2.1", "divide scores by √d_k", null, true],
-  positions: ["§3.5", "position encodings", null, true],
-  radius: ["§4", "self-attention’s radius", { min: 0, max: 8 }, config.attention_radius, (v) => v || "all"],
-  beam_size: ["§6.1", "beam", { min: 1, max: Math.max(8, decoding.beam_size) }, decoding.beam_size, (v) => v],
-  alpha: ["§6.1", "length penalty α", { min: 0, max: Math.max(2, decoding.alpha), step: 0.1 }, decoding.alpha, (v) => v],
+  temperature: {
+    text: "temperature of the softmax", section: "§3.2.1", usual: 0, range: { min: -2, max: 2, step: 0.5 },
+    show: (exponent) => 2 ** exponent,
+  },
+  scaled: { text: "divide scores by √d_k", section: "§3.2.1", usual: true },
+  positions: { text: "position encodings", section: "§3.5", usual: true },
+  radius: {
+    text: "radius of self-attention", section: "§4", usual: config.attention_radius,
+    range: { min: 0, max: Math.max(8, config.attention_radius) }, show: (radius) => radius || "all",
+  },
+  beam_size: {
+    text: "beam", section: "§6.1", usual: decoding.beam_size,
+    range: { min: 1, max: Math.max(8, decoding.beam_size) },
+  },
+  alpha: {
+    text: "length penalty α", section: "§6.1", usual: decoding.alpha,
+    range: { min: 0, max: Math.max(2, decoding.alpha), step: 0.05 },
+  },
 };
 
 function makeControls() {
-  for (const [name, [section, text, range, usual, show]] of Object.entries(CONTROLS)) {
-    const input = element("input", { id: name, type: range ? "range" : "checkbox", ...range });
-    const value = element("output");
-    const write = () => { if (show) value.textContent = show(Number(input.value)); };
+  const rows = Object.entries(CONTROLS).map(([id, control]) => {
+    const { text, section, usual, range, show = (value) => value } = control;
+    const input = element("input", { id, type: range ? "range" : "checkbox", ...range });
+    const value = element("output"), name = element("span", {}, `${text} `, element("small", {}, section));
+    const write = () => { value.textContent = show(Number(input.value)); };
     Object.assign(input, range ? { value: usual } : { checked: usual });
-    input.addEventListener("input", write);
+    // The slider may not have the usual value itself.
+    const first = input.value;
+    control.read = () => (!range ? input.checked : input.value === first ? usual : Number(input.value));
+    if (range) write();
+    input.addEventListener("input", range ? write : () => {});
     input.addEventListener("change", () => run());
-    write();
-    byId("controls").append(element("label", {},
-      element("span", {}, `${text} `, element("small", {}, section)), range ? value : input, ...(range ? [input] : [])));
-  }
+    return element("label", {}, name, ...(range ? [value] : []), input);
+  });
+  byId("controls").replaceChildren(...rows);
 }
 
 function settingsOf(read, heads) {
@@ -50,29 +61,28 @@ function settingsOf(read, heads) {
   };
 }
 
-const usual = () => settingsOf((name) => CONTROLS[name][3], new Set());
-const chosen = () => settingsOf((name) => {
-  const input = byId(name);
-  return input.type === "checkbox" ? input.checked : Number(input.value);
-}, dropped);
-const isChanged = () => dropped.size > 0 || JSON.stringify(chosen()) !== JSON.stringify(usual());
+const usualSettings = () => settingsOf((name) => CONTROLS[name].usual, new Map());
+const chosenSettings = () => settingsOf((name) => CONTROLS[name].read(), dropped);
 
-// The names of the heads that are picked: one, or all of the layer.
+// The names of the heads that are picked, one or all of the layer, and how they are called.
 function picked(head = state.head) {
-  const name = NOTES[state.view].replace("L", state.layer);
   const heads = head < 0 ? Array.from({ length: config.num_heads }, (_, h) => h) : [head];
-  return heads.map((h) => `${name} ${h}`);
+  return heads.map((h) => [
+    `${nameOf(state.view, state.layer)} ${h}`,
+    `${data.views[state.view][0]}, layer ${state.layer + 1}, head ${h + 1}`,
+  ]);
 }
 
+const areDropped = (heads) => heads.every(([name]) => dropped.has(name));
+
 byId("drop").addEventListener("click", () => {
-  const heads = picked(), all = heads.every((name) => dropped.has(name));
-  heads.forEach((name) => (all ? dropped.delete(name) : dropped.add(name)));
+  const heads = picked(), all = areDropped(heads);
+  heads.forEach(([name, called]) => (all ? dropped.delete(name) : dropped.set(name, called)));
   run();
 });
 
 byId("reset").addEventListener("click", () => {
   dropped.clear();
-  byId("controls").replaceChildren();
   makeControls();
   run();
 });
@@ -80,16 +90,13 @@ byId("reset").addEventListener("click", () => {
 // ---- requests and reports ----
 
 function run(example) {
-  const text = byId("text").value.trim();
+  const text = byId("text").value.trim(), usual = usualSettings(), chosen = chosenSettings();
+  const changed = dropped.size > 0 || JSON.stringify(chosen) !== JSON.stringify(usual);
   search = { number: search.number + 1, nodes: [{ children: [] }], tip: 0, reports: [], example };
-  byId("status").textContent = text ? "" : "Type a sentence first.";
+  byId("status").textContent = "";
   byId("note").textContent = example?.note ?? "";
-  byId("reset").disabled = !isChanged();
-  const names = [...dropped].map((name) => name.replace(/_(\d+)/, (_, i) => ` layer ${+i + 1}`)
-    .replace(/\/(\w+)_attention (\d+)/, (_, kind, h) => `, ${kind}-attention, head ${+h + 1}`));
-  byId("dropped").textContent = names.length ? `Dropped (§3.2.2): ${names.join("; ")}.` : "";
-  const request = { number: search.number, text, ...chosen() };
-  worker.postMessage(isChanged() ? { ...request, usual: usual() } : request);
+  byId("dropped").textContent = dropped.size ? `Dropped (§3.2.2): ${[...dropped.values()].join("; ")}.` : "";
+  worker.postMessage({ number: search.number, text, ...chosen, usual: changed && usual });
 }
 
 worker.onmessage = ({ data: report }) => {
@@ -103,7 +110,8 @@ worker.onerror = (event) => { byId("status").textContent = event.message; };
 function next(own) {
   if (own !== search || !own.reports.length) return;
   const [report] = own.reports;
-  if (report.done) finish(report);
+  if (report.empty) byId("status").textContent = "There is nothing to read; type a sentence.";
+  else if (report.done) finish(report);
   else grow(report);
   setTimeout(() => {
     own.reports.shift();
@@ -130,7 +138,8 @@ function finish({ tokens, encoder, seconds, output, before }) {
   Object.assign(search, { tokens, encoder, tip: search.best });
   const steps = path().length - 1, { logProb, score } = search.nodes[search.best];
   byId("status").textContent = `${steps} pieces, ${(1000 * seconds / steps).toFixed(1)} ms each; `
-    + `log P ${logProb.toFixed(2)}, score ${score.toFixed(2)}`;
+    + `log P ${logProb.toFixed(2)}, score ${score.toFixed(2)}`
+    + (tokens.length < data.max_source ? "" : `; at most ${data.max_source} tokens of a sentence are read`);
   byId("before").hidden = !before;
   byId("before").textContent = before === output ? "This changes nothing in the output."
     : `As it was trained: ${before}`;
@@ -160,18 +169,19 @@ function choose(id) {
   drawTree();
 }
 
+// What views.js shows, of the path that is shown.
 function viewsOf() {
-  const read = path().filter((node) => node.attention), named = path().slice(1);
+  const read = path().filter((node) => node.attention), written = path().slice(1);
   const sources = search.tokens.map((token) => ({ text: textOf(source, token) }));
   const targets = read.map((node, i) => ({
     text: textOf(target, node.token ?? target.bos_id),
-    writes: named[i] && textOf(target, named[i].token).trim(),
+    writes: written[i] && textOf(target, written[i].token).trim(),
   }));
-  return HINTS.map(([name, hint], view) => {
+  return data.views.map(([name, , hint], view) => {
     const queries = view ? targets : sources, keys = view === 1 ? targets : sources;
-    const counts = view ? config.decoder_layers || config.num_layers : config.num_layers;
-    const layers = Array.from({ length: counts }, (_, layer) => {
-      const full = NOTES[view].replace("L", layer);
+    const count = view ? config.decoder_layers || config.num_layers : config.num_layers;
+    const layers = Array.from({ length: count }, (_, layer) => {
+      const full = nameOf(view, layer);
       const rows = view ? read.map((node) => node.attention[full][0]) : search.encoder[full];
       const weights = new Float32Array(config.num_heads * queries.length * keys.length);
       rows.forEach((heads, q) => heads.forEach((row, h) =>
@@ -206,14 +216,15 @@ function lookAtStep(step) {
 
 function drawCandidates(step) {
   const node = path()[step], written = path()[step + 1]?.token;
-  byId("output").querySelectorAll("button").forEach((button, i) => button.classList.toggle("active", i === step));
+  [...byId("output").children].forEach((button, i) => button.classList.toggle("active", i === step));
   if (!node?.candidates) return;
   byId("after").textContent = `after “${textOf(target, node.token ?? target.bos_id).trim()}”`;
   byId("candidates").replaceChildren(...node.candidates.map(({ token, p }) => {
     const bar = element("span", { className: "bar" });
     bar.style.width = `${Math.max(1, 100 * p)}%`;
+    const share = element("span", { className: "p" }, `${(100 * p).toFixed(1)}%`);
     return element("li", { className: token === written ? "chosen" : "" },
-      element("span", {}, textOf(target, token)), bar, element("span", { className: "p" }, `${(100 * p).toFixed(1)}%`));
+      element("span", {}, textOf(target, token)), bar, share);
   }));
 }
 
@@ -275,20 +286,21 @@ function lookAt({ view, word, attends }) {
 }
 
 function drawn() {
-  const names = picked(), many = state.head < 0 ? "all heads of this layer" : "this head";
-  byId("drop").textContent = names.every((name) => dropped.has(name)) ? `Bring ${many} back` : `Drop ${many}`;
+  const many = state.head < 0 ? "all heads of this layer" : "this head";
+  byId("drop").textContent = areDropped(picked()) ? `Bring ${many} back` : `Drop ${many}`;
   if (state.view && state.side === "queries") drawCandidates(state.index);
 }
 
 // ---- the beginning ----
 
-Object.assign(shown, { drawn, isDropped: (head) => picked(head).every((name) => dropped.has(name)) });
+Object.assign(shown, { drawn, isDropped: (head) => areDropped(picked(head)) });
 byId("facts").textContent = `${data.facts}.`;
 if (data.parses) {
   byId("text-label").textContent = "Type words and punctuation with spaces between";
   byId("go").textContent = "Parse";
   byId("facts").append(" The search here is not constrained, so an output may not be a tree.");
 }
+byId("heads").parentElement.append(byId("drop-row"));
 byId("change").open = matchMedia("(min-width: 60rem)").matches;
 byId("form").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -304,4 +316,5 @@ for (const example of data.examples) {
 }
 makeControls();
 worker.postMessage({ content: data });
+delete data.weights;
 if (data.examples.length) byId("examples").querySelector("button").click();

@@ -17,6 +17,7 @@ from jax_transformer.formats.imported import Accepted
 from jax_transformer.formats.layout import named_leaves
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.types import Params
+from jax_transformer.viewer.attention_page import VIEWS
 from jax_transformer.viewer.page import page
 
 MOST_PARAMETERS = 20_000_000
@@ -80,6 +81,7 @@ def live_page(model: TrainedModel, decoding: DecodingConfig) -> str:
         "config": vars(model.config.model),
         "decoding": vars(decoding),
         "max_source": model.config.data.max_length,
+        "views": VIEWS,
         "examples": _DEMO if model.run.corpus == "demo" else (),
         "source": {**_shown(source), "model": _cutting(source)},
         "target": _shown(target),

@@ -35,6 +35,7 @@ class Trained {
     const limit = tokens.length + decoding.max_extra_length;
     yield* beamSearch(step, limit, decoding, this.target.bos_id, this.target.eos_id);
   }
+
   // Yield what the page draws: hypotheses by their numbers, in the order in which they were made.
   // request: { text, changes, decoding }, and `usual`, the last two as the model was trained, if they
   // are others.
@@ -44,7 +45,10 @@ class Trained {
       if (!numbers.has(hypothesis)) numbers.set(hypothesis, numbers.size);
       return numbers.get(hypothesis);
     };
-    if (!tokens.some((token) => token !== this.source.eos_id)) return;
+    if (tokens.every((token) => token === this.source.eos_id)) {
+      yield { empty: true };
+      return;
+    }
     let seconds = 0, started = performance.now(), last = null;
     for (const { read, written, best } of this.search(tokens, changes, decoding, encoder)) {
       seconds += (performance.now() - started) / 1000;

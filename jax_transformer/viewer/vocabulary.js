@@ -111,8 +111,10 @@ class BytePairs {
       if (index !== this.unknown) {
         cut.push({ piece, index });
       } else if (this.byte_fallback) {
-        const names = Array.from(utf8(piece), (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
-        cut.push(...names.map((name) => ({ piece: name, index: this.byte.get(name) })));
+        for (const byte of utf8(piece)) {
+          const name = `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
+          cut.push({ piece: name, index: this.byte.get(name) });
+        }
       } else if (last?.index === index) {
         last.piece += piece;
       } else {
