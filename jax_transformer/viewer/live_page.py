@@ -67,8 +67,8 @@ def live_page(model: TrainedModel, decoding: DecodingConfig) -> str:
 
     Raises InputError for a model that the page cannot run.
     """
-    _check(model)
-    module, arrays = model.module, named_leaves(half_precision(model.params))
+    config, params = model.config.model, half_precision(model.params)
+    size, module, arrays = _checked_size(model, params), model.module, named_leaves(params)
     halves = b"".join(array.astype("<f2").tobytes() for array in arrays.values())
     marks = {
         side: [*getattr(module, name, b"")]
@@ -76,9 +76,10 @@ def live_page(model: TrainedModel, decoding: DecodingConfig) -> str:
     }
     source, target = model.vocabulary, model.target_vocabulary
     content = {
-        "facts": model.description,
+        "facts": f"{model.description}; {config.num_layers} + {config.num_decoder_layers} layers, "
+        f"{config.num_heads} heads, {size:,} parameters",
         "parses": model.run.task.verb == "parses",
-        "config": vars(model.config.model),
+        "config": vars(config),
         "decoding": vars(decoding),
         "max_source": model.config.data.max_length,
         "views": VIEWS,
@@ -102,21 +103,21 @@ def half_precision(params: Params) -> Params:
         return jax.tree.map(rounded, jax.device_get(params))
 
 
-def _check(model: TrainedModel) -> None:
-    """Raise InputError for a model that the page cannot run."""
+def _checked_size(model: TrainedModel, params: Params) -> int:
+    """Return the number of parameters. Raises InputError for a model that the page cannot run."""
     if refused := inexpressible(model.config.model, _SETTINGS):
         raise InputError(f"--live: {refused}; {_REMEDY}")
-    leaves = jax.tree.leaves(model.params)
+    leaves = jax.tree.leaves(params)
     if (size := sum(leaf.size for leaf in leaves)) > MOST_PARAMETERS:
         raise InputError(
             f"--live: expected at most {MOST_PARAMETERS:,} parameters, found {size:,}; {_REMEDY}"
         )
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(half_precision(model.params))):
+    if not all(np.isfinite(leaf).all() for leaf in leaves):
         raise InputError(
-            f"--live: expected parameters below 65,504, the largest of float16, found one beyond; "
-            f"{_REMEDY}"
+            "--live: expected parameters of at most 65,504, as float16 has, found a larger one; "
+            + _REMEDY
         )
-    _cutting(model.vocabulary)
+    return size
 
 
 def _shown(vocabulary: Vocabulary) -> dict[str, Any]:

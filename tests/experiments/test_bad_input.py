@@ -140,6 +140,8 @@ ROWS = {
     "import_model --input=hf://opus-mt-en-de": "hf://opus-mt-en-de: hf://OWNER/NAME@REVISION,",
     "import_model --input={dir} --workdir={run}": "{run}: new folder,",
     "visualize --text=abcdefghijkl": "--text: 1 11 12;",
+    "visualize --live --text=a": "--text --live;",
+    "visualize --live --output={dir}/words": "{dir}/words: new file,",
     "visualize --text=a --output={dir}/words": "{dir}/words: new file,",
     "visualize --text=a --output=s3://box/x": "s3://box/x: address",
     "serve --port=70000": "--port 70000",
