@@ -134,10 +134,10 @@ function grow({ read, written, best }) {
   byId("beam").hidden = false;
 }
 
-function finish({ tokens, encoder, seconds, output, before }) {
+function finish({ tokens, encoder, steps, milliseconds, output, before }) {
   Object.assign(search, { tokens, encoder, tip: search.best });
-  const steps = path().length - 1, { logProb, score } = search.nodes[search.best];
-  byId("status").textContent = `${steps} pieces, ${(1000 * seconds / steps).toFixed(1)} ms each; `
+  const { logProb, score } = search.nodes[search.best];
+  byId("status").textContent = `${steps} steps of ${milliseconds.toFixed(1)} ms; `
     + `log P ${logProb.toFixed(2)}, score ${score.toFixed(2)}`
     + (tokens.length < data.max_source ? "" : `; at most ${data.max_source} tokens of a sentence are read`);
   byId("before").hidden = !before;

@@ -49,9 +49,10 @@ class Trained {
       yield { empty: true };
       return;
     }
-    let seconds = 0, started = performance.now(), last = null;
+    let time = 0, steps = 0, started = performance.now(), last = null;
     for (const { read, written, best } of this.search(tokens, changes, decoding, encoder)) {
-      seconds += (performance.now() - started) / 1000;
+      time += performance.now() - started;
+      steps++;
       yield {
         read: read.map(({ hypothesis, logProbs, attention }) => ({
           id: numberOf(hypothesis),
@@ -69,7 +70,10 @@ class Trained {
     }
     const before = usual && [...this.search(tokens, usual.changes, usual.decoding)].at(-1).best;
     const textOf = (hypothesis) => this.target.decode(tokensOf(hypothesis));
-    yield { done: true, tokens, encoder, seconds, output: textOf(last), before: before && textOf(before) };
+    yield {
+      done: true, tokens, encoder, steps, milliseconds: time / steps,
+      output: textOf(last), before: before && textOf(before),
+    };
   }
 }
 
