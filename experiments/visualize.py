@@ -40,7 +40,10 @@ define_path("output", "File to write (default: attention.html or live.html in th
 @cli.command
 def main() -> None:
     """Write the page of a sentence pair, or with --live that of the model."""
-    (_write_live_page if FLAGS.live else _write_attention_page)()
+    if FLAGS.live:
+        _write_live_page()
+    else:
+        _write_attention_page()
 
 
 def _write_live_page() -> None:
