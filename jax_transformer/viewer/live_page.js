@@ -14,8 +14,8 @@ const nameOf = (view, layer) => data.views[view][1].replace("{}", layer);
 const dropped = new Map();  // heads, and how they are called
 const CONTROLS = {
   temperature: {
-    text: "temperature of the softmax", section: "§3.2.1", usual: 0, range: { min: -2, max: 2, step: 0.5 },
-    show: (exponent) => 2 ** exponent,
+    text: "temperature of the softmax", section: "§3.2.1", usual: 0,
+    range: { min: -2, max: 2, step: 0.5 }, show: (exponent) => 2 ** exponent,
   },
   scaled: { text: "divide scores by √d_k", section: "§3.2.1", usual: true },
   positions: { text: "position encodings", section: "§3.5", usual: true },
@@ -37,7 +37,8 @@ function makeControls() {
   const rows = Object.entries(CONTROLS).map(([id, control]) => {
     const { text, section, usual, range, show = (value) => value } = control;
     const input = element("input", { id, type: range ? "range" : "checkbox", ...range });
-    const value = element("output"), name = element("span", {}, `${text} `, element("small", {}, section));
+    const name = element("span", {}, `${text} `, element("small", {}, section));
+    const value = element("output");
     const write = () => { value.textContent = show(Number(input.value)); };
     Object.assign(input, range ? { value: usual } : { checked: usual });
     // The slider may not have the usual value itself.
@@ -95,7 +96,8 @@ function run(example) {
   search = { number: search.number + 1, nodes: [{ children: [] }], tip: 0, reports: [], example };
   byId("status").textContent = "";
   byId("note").textContent = example?.note ?? "";
-  byId("dropped").textContent = dropped.size ? `Dropped (§3.2.2): ${[...dropped.values()].join("; ")}.` : "";
+  const heads = [...dropped.values()].join("; ");
+  byId("dropped").textContent = heads && `Dropped (§3.2.2): ${heads}.`;
   worker.postMessage({ number: search.number, text, ...chosen, usual: changed && usual });
 }
 
@@ -139,7 +141,7 @@ function finish({ tokens, encoder, steps, milliseconds, output, before }) {
   const { logProb, score } = search.nodes[search.best];
   byId("status").textContent = `${steps} steps of ${milliseconds.toFixed(1)} ms; `
     + `log P ${logProb.toFixed(2)}, score ${score.toFixed(2)}`
-    + (tokens.length < data.max_source ? "" : `; at most ${data.max_source} tokens of a sentence are read`);
+    + (tokens.length < data.max_source ? "" : `; read the first ${data.max_source} tokens only`);
   byId("before").hidden = !before;
   byId("before").textContent = before === output ? "This changes nothing in the output."
     : `As it was trained: ${before}`;

@@ -154,10 +154,11 @@ class DecoderLayer extends EncoderLayer {
     const input = this.selfAttentionNorm.before(x);
     const attended = [...cached, this.selfAttention.keysValues(input)];
     const mask = near(cached.length, changes.radius);
-    x = this.selfAttentionNorm.after(x, this.selfAttention.attend(input, attended, mask, changes, sown));
+    const attention = this.selfAttention.attend(input, attended, mask, changes, sown);
+    x = this.selfAttentionNorm.after(x, attention);
     const query = this.crossAttentionNorm.before(x);
-    x = this.crossAttentionNorm.after(
-      x, this.crossAttention.attend(query, memory, () => true, changes, sown));
+    const overSource = this.crossAttention.attend(query, memory, () => true, changes, sown);
+    x = this.crossAttentionNorm.after(x, overSource);
     x = this.feedForwardNorm.after(x, this.feedForward(this.feedForwardNorm.before(x)));
     return { x, attended };
   }
@@ -212,9 +213,9 @@ class Transformer {
       x = after.x;
       return after.attended;
     });
-    const logits = this.outputEmbedding.logits(this.decoderNorm(x));
-    const { outputBias } = this;
-    return { logits: outputBias ? logits.map((v, i) => v + outputBias[i]) : logits, cache: { layers, word } };
+    let logits = this.outputEmbedding.logits(this.decoderNorm(x));
+    if (this.outputBias) logits = logits.map((v, i) => v + this.outputBias[i]);
+    return { logits, cache: { layers, word } };
   }
 
   embed(embedding, token, position, word, changes) {
@@ -225,12 +226,12 @@ class Transformer {
   }
 
   encoding(position, word) {
-    const { d_model: dModel } = this.config;
-    if (this.positionTable) return this.positionTable.subarray(position * dModel, (position + 1) * dModel);
+    const { positionTable: table, config: { d_model: dModel } } = this;
+    if (table) return table.subarray(position * dModel, (position + 1) * dModel);
     if (!this.marks.source) return positionalEncoding(position, dModel);
     // parsing/word_positions.py: half of the encoding is the word's number.
-    const count = dModel / 4;
-    const frequencies = Array.from({ length: count }, (_, i) => Math.PI * 100 ** (-i / (count - 1 || 1)));
+    const exponents = Array.from({ length: dModel / 4 }, (_, i) => i / (dModel / 4 - 1 || 1));
+    const frequencies = exponents.map((exponent) => Math.PI * 100 ** -exponent);
     return [...positionalEncoding(position, dModel / 2), ...sinesAndCosines(word, frequencies)];
   }
 }

@@ -18,7 +18,8 @@ class Vocabulary {
     const reserved = [content.pad_id, content.bos_id, content.eos_id, content.unk_id];
     const usual = this.pieces.map((piece, id) => [piece, id]).filter(([, id]) => !reserved.includes(id));
     this.ids = new Map(usual);
-    this.letters = new Set(this.pieces.map((_, id) => this.text(id)).join(""));
+    const texts = this.pieces.map((_, id) => this.text(id));
+    this.letters = new Set(texts.filter((text) => typeof text === "string").join(""));
   }
 
   text(id) {
@@ -27,8 +28,11 @@ class Vocabulary {
 
   // The ids of a line's pieces, without the end mark; none if there is nothing to read.
   encode(line) {
-    const cut = this.model.cut(this.readable(line));
-    return cut.map(({ piece, index }) =>
+    return this.idsOf(this.readable(line));
+  }
+
+  idsOf(text) {
+    return this.model.cut(text).map(({ piece, index }) =>
       (this.model.own_ids ? index : this.ids.get(piece) ?? this.unk_id));
   }
 
@@ -56,10 +60,9 @@ class Vocabulary {
 
   knows(character) {
     if (!this.known.has(character)) {
-      const kinds = this.model.cut(character).filter(({ piece }) => piece !== SPACE)
-        .map(({ index }) => this.model.kinds[index]);
-      const plain = kinds.length > 0 && !kinds.some((kind) => kind === UNKNOWN || kind === BYTE);
-      this.known.set(character, plain || this.letters.has(character));
+      const ids = this.idsOf(character).filter((id) => this.text(id) !== " ");
+      const usual = (id) => id !== this.unk_id && typeof this.text(id) === "string";
+      this.known.set(character, this.letters.has(character) || (ids.length > 0 && ids.every(usual)));
     }
     return this.known.get(character);
   }
