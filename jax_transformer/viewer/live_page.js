@@ -297,6 +297,7 @@ function drawn() {
 
 Object.assign(shown, { drawn, isDropped: (head) => areDropped(picked(head)) });
 byId("facts").textContent = `${data.facts}.`;
+byId("words").textContent = data.hint && `${data.hint}.`;
 if (data.parses) {
   byId("text-label").textContent = "Type words and punctuation with spaces between";
   byId("go").textContent = "Parse";

@@ -16,6 +16,7 @@ from jax_transformer.formats.exported import COMMON_SETTINGS, inexpressible
 from jax_transformer.formats.imported import Accepted
 from jax_transformer.formats.layout import named_leaves
 from jax_transformer.runs.model import TrainedModel
+from jax_transformer.runs.pipeline import HINTS
 from jax_transformer.types import Params
 from jax_transformer.viewer.attention_page import VIEWS
 from jax_transformer.viewer.page import page
@@ -82,6 +83,7 @@ def live_page(model: TrainedModel, decoding: DecodingConfig) -> str:
         "config": vars(config),
         "decoding": vars(decoding),
         "max_source": model.config.data.max_length,
+        "hint": HINTS.get(model.run.corpus, ""),
         "views": VIEWS,
         "examples": _DEMO if model.run.corpus == "demo" else (),
         "source": {**_shown(source), "model": _cutting(source)},
