@@ -26,7 +26,7 @@ from jax_transformer.declared import Declared, annotations, meaning
 ROOT = Path(__file__).parents[1]
 ADDRESSES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 FILES = ADDRESSES["Changelog"].removesuffix("CHANGELOG.md")  # in the repository
-README = {None: "docs/index", "the-paper-by-file": "docs/api/index"}  # else docs/tour
+README = {"the-paper-by-file": "docs/api/index"}  # its other parts are in docs/index
 # In a docstring: an example, indented code, or prose; in prose, the start of what explains an
 # argument, or a difference; an argument in reStructuredText.
 BLOCK = re.compile(r"(>>>.*\n(?:.+\n)*)|((?: {4}.*\n+)+)|((?:.+\n)+)")
@@ -71,7 +71,7 @@ def link_files(app: Sphinx, document: nodes.document) -> None:
     for link in (link for link in links if link["reftype"] == "myst"):
         path, file = app.env.relfn2path(link["reftarget"], link["refdoc"])
         if link["reftarget"] == "README":
-            link["reftarget"] = README.get(link["reftargetid"], "docs/tour")
+            link["reftarget"] = README.get(link["reftargetid"], "docs/index")
         elif f"{path}/index" in app.env.found_docs:
             link.attributes |= {"refdomain": "doc", "reftarget": f"{path}/index"}
             link["reftargetid"] = None

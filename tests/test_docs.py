@@ -52,5 +52,5 @@ def test_links_lead_to_files_and_headings(page):
 
 def test_the_parts_of_the_readme_that_pages_include_are_there():
     cuts = re.findall(r'^:(?:start-after|end-before): "(.*)"$', "\n".join(TEXTS.values()), re.M)
-    assert len(cuts) > 5
+    assert cuts
     assert all(TEXTS[ROOT / "README.md"].count(cut) == 1 for cut in cuts)
