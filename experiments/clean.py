@@ -2,9 +2,9 @@
 
 python -m experiments.clean --source F --target F --output_source F --output_target F
 
-Print how many pairs each rule removes, with examples and their line numbers. Files ending in .gz
-and .xz are compressed. To turn a rule off, set its flag to a very large number, or to 1 if it is a
-share. docs/cleaning.md explains the rules.
+Print how many pairs each rule removes, with examples and their line numbers. Files ending in .bz2,
+.gz and .xz are compressed. To turn a rule off, set its flag to a very large number, or to 1 if it
+is a share. docs/cleaning.md explains the rules.
 """
 
 import math
@@ -22,7 +22,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular
 
 for side in SIDES:
-    define_path(side, f"Text of the {side}, one sentence per line; plain, .gz or .xz.")
+    define_path(side, f"Text of the {side}, one sentence per line; plain, .bz2, .gz or .xz.")
     define_path(f"output_{side}", f"File to write with the {side} of the pairs that are kept.")
 define_integer(
     "max_equal", 20, "Maximum number of letters of a pair whose sides are equal.", lower_bound=0

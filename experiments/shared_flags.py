@@ -147,9 +147,8 @@ def define_text_flags() -> None:
     for name in TEXT_FILES:
         split, side = name.split("_")
         text, several = TEXTS[split]
-        meaning = (
-            f"{side.title()} side of the {text} text, one sentence per line; plain, .gz or .xz"
-        )
+        meaning = f"{side.title()} side of the {text} text, one sentence per line; "
+        meaning += "plain, .bz2, .gz or .xz"
         define_path(name, f"{meaning}; {several}." if several else f"{meaning}.", several=True)
 
 
@@ -174,7 +173,7 @@ def define_run_flags() -> None:
     define_set("model.d_k=16", " of the experiment")
     define_text_flags()
     for name, meaning in TREE_FLAGS.items():
-        form = "A file or folder of Penn bracketings, plain, .gz or .xz."
+        form = "A file or folder of Penn bracketings, plain, .bz2, .gz or .xz."
         define_path(name, f"{meaning} {form}", several=True)
     forms = (
         "a sentencepiece model or a run folder. For subword-nmt give the flag twice: first the "

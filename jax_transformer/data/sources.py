@@ -201,7 +201,7 @@ class Corpus(ABC):
 
 
 class FileCorpus(Corpus):
-    """Parallel text files, plain, .gz or .xz; several files of a split are read in order.
+    """Parallel text files, plain, .bz2, .gz or .xz; several files of a split are read in order.
 
     >>> FileCorpus({"train": Text(("a.en", "b.en"), ("a.de", "b.de"))}).splits()
     ['train']

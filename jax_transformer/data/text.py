@@ -1,5 +1,6 @@
 r"""§5.1 Text files: parallel lines, read as bytes and cut at b"\n" only."""
 
+import bz2
 import contextlib
 import gzip
 import hashlib
@@ -30,7 +31,7 @@ from jax_transformer.files import (
 SIDES = ("source", "target")
 
 _CHUNK = 1 << 20
-_COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
+_COMPRESSED: dict[str, Any] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
 _ZERO_WIDTH = "\u200b\ufeff"  # spaces by their names, though not by Unicode's property
 # No character's number has more than 7 digits, and Python refuses to read very long ones.
 _ENTITY = re.compile(r"&(?:#[0-9]{1,9}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]*);")
@@ -39,7 +40,7 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,9}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]
 def read_lines(path: str | Path) -> Iterator[str]:
     r"""Yield the lines of a UTF-8 file, one line in memory at a time.
 
-    The name gives the format: `.gz`, `.xz`, or plain. A line ends at b"\n" and
+    The name gives the format: `.bz2`, `.gz`, `.xz`, or plain. A line ends at b"\n" and
     nowhere else, so that U+2028, U+0085, U+001C or a lone "\r" cannot shift one
     side of a parallel corpus against the other. One "\r" before the end of a
     line and a byte order mark at the start of the file are dropped. A last line
@@ -295,7 +296,7 @@ def sample_lines(lines: Iterable[str], limit: int, seed: int) -> list[str]:
 
 @contextlib.contextmanager
 def whole_text(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file to fill as `whole_file` does, which is compressed if it ends in .gz or .xz."""
+    """Yield a file to fill as `whole_file` does, compressed if it ends in .bz2, .gz or .xz."""
     compressed = _COMPRESSED.get(path.suffix.lower())
     with (
         whole_file(path) as file,
@@ -320,13 +321,14 @@ def _opened(path: str | Path, *, decompress: bool = True) -> Iterator[IO[bytes]]
         raise InputError(f"expected a file at {path}, found nothing; check the path") from None
     except IsADirectoryError:
         raise InputError(f"expected a file at {path}, found a folder; name a file in it") from None
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise InputError(
-            f"expected whole {suffix} data in {path}, found it damaged or cut short "
-            f"({error}); copy or compress the file again"
-        ) from None
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        # bz2 and gzip raise an OSError without a number for damaged data.
+        if suffix in _COMPRESSED and not getattr(error, "errno", None):
+            raise InputError(
+                f"expected whole {suffix} data in {path}, found it damaged or cut short "
+                f"({error}); copy or compress the file again"
+            ) from None
+        reason = getattr(error, "strerror", None) or str(error)
         raise InputError(
             f"expected to read {path}, found '{reason}'; check the file and its permissions"
         ) from None

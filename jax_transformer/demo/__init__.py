@@ -16,11 +16,11 @@ SPLITS = ("train", "dev", "test")
 
 # As the flags of experiments.train name text and trees.
 TEXT_FILES = {
-    f"{split}_{side}": str(FOLDER / f"{split}.{language}.xz")
+    f"{split}_{side}": str(FOLDER / f"{split}.{language}.bz2")
     for split in SPLITS
     for side, language in (("source", "en"), ("target", "de"))
 }
-TREE_FILES = {f"{split}_trees": str(FOLDER / f"{split}.mrg.xz") for split in SPLITS}
+TREE_FILES = {f"{split}_trees": str(FOLDER / f"{split}.mrg.bz2") for split in SPLITS}
 
 
 def sentence_pairs(split: str) -> list[tuple[str, str]]:

@@ -26,12 +26,12 @@ SECTIONS = {"train": range(2, 22), "dev": range(22, 23), "test": range(23, 24)}
 _SUBFOLDERS = ("wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "treebank_3/parsed/mrg/wsj")
 
 # LDC's names, also packed, or as text; not wsj_0001.mrg.bak.
-_NAMED = re.compile(r"(?i).*\.mrg(?:\.txt)?(?:\.gz|\.xz)?")
+_NAMED = re.compile(r"(?i).*\.mrg(?:\.txt)?(?:\.bz2|\.gz|\.xz)?")
 _DOCUMENT = re.compile(r"(?i)(?:readme|licen[cs]e|copying|copyright).*|.*\.(?:log|md|pdf|html?)")
 
 
 def read_trees(*paths: str | Path) -> Iterator[Tree]:
-    """Stream the trees of files, or of all files in folders in LDC's layout; plain, .gz or .xz.
+    """Stream the trees of files, plain, .bz2, .gz or .xz, or of all files in folders in LDC's layout.
 
     They are as in the files, with outer brackets. One warning counts the `Oddities`.
 

@@ -1,5 +1,6 @@
 """Reading text: lines end at a line feed only, and nothing is lost without a word."""
 
+import bz2
 import gzip
 import lzma
 import os
@@ -53,7 +54,9 @@ def test_a_line_ends_at_a_newline_byte_and_nowhere_else(tmp_path, content, lines
     assert read(path) == lines
 
 
-@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [(".bz2", bz2.compress), (".gz", gzip.compress), (".xz", lzma.compress)]
+)
 def test_a_compressed_file_is_read_as_its_text_and_refused_if_damaged(tmp_path, suffix, compress):
     content = "".join(f"Zeile {i} ä\u2028\r\n" for i in range(300)).encode()
     in_two_parts = compress(content[:701]) + compress(content[701:])

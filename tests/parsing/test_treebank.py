@@ -1,5 +1,6 @@
 """Files of bracketed trees, and the corpus of words and symbols made from them."""
 
+import bz2
 import gzip
 import lzma
 import re
@@ -120,9 +121,11 @@ def test_the_commands_in_the_guide_remove_traces_and_lemmas(tmp_path):
     assert words == ["Hann svaf var góður .", "Hún söng 0 ."]
 
 
-@pytest.mark.parametrize("ending", ["Mrg", "mrg.gz", "MRG.XZ"])
+@pytest.mark.parametrize("ending", ["Mrg", "mrg.bz2", "mrg.gz", "MRG.XZ"])
 def test_names_in_any_case_are_read_and_documentation_and_copies_are_not(tmp_path, ending, caplog):
-    packed = {"gz": gzip.compress, "xz": lzma.compress}.get(ending.lower()[4:], bytes)
+    packed = {"bz2": bz2.compress, "gz": gzip.compress, "xz": lzma.compress}.get(
+        ending.lower()[4:], bytes
+    )
     (tmp_path / "WSJ" / "02").mkdir(parents=True)
     (tmp_path / "WSJ" / "02" / f"WSJ_0202.{ending}").write_bytes(packed(b"( (NP (NN b)) )\n"))
     for name in ("README", "MERGE.LOG", "readme.02"):

@@ -3,7 +3,7 @@
 python -m tools.demo
 """
 
-import lzma
+import bz2
 from collections.abc import Iterable
 
 from jax_transformer.demo import FOLDER, SPLITS
@@ -25,9 +25,9 @@ def main() -> None:
     """Write every file."""
     for name, lines in corpora().items():
         content = "".join(f"{line}\n" for line in lines).encode()
-        packed = lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
-        write_bytes(FOLDER / f"{name}.xz", packed)
-        print(f"{name}.xz: {len(content):,} bytes in {len(packed):,}")
+        packed = bz2.compress(content)
+        write_bytes(FOLDER / f"{name}.bz2", packed)
+        print(f"{name}.bz2: {len(content):,} bytes in {len(packed):,}")
 
 
 if __name__ == "__main__":

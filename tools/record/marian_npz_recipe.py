@@ -3,8 +3,8 @@
 Needs pymarian, numpy, sentencepiece and PyYAML, in an environment of its own, and some minutes.
 """
 
+import bz2
 import json
-import lzma
 import subprocess
 import sys
 import tempfile
@@ -80,8 +80,8 @@ def write_text(folder: Path) -> None:
     """Write train and dev of both sides. dev ends with odd lines, which translate themselves."""
     for side, language in LANGUAGES.items():
         for split, count in (("train", PAIRS), ("dev", LINES)):
-            path = ROOT / "jax_transformer" / "demo" / f"{split}.{language}.xz"
-            lines = lzma.decompress(path.read_bytes()).decode().split("\n")[:count]
+            path = ROOT / "jax_transformer" / "demo" / f"{split}.{language}.bz2"
+            lines = bz2.decompress(path.read_bytes()).decode().split("\n")[:count]
             lines += ODD_LINES if split == "dev" else []
             write_lines(folder / f"{split}.{side}", lines)
 
