@@ -31,7 +31,7 @@ _DOCUMENT = re.compile(r"(?i)(?:readme|licen[cs]e|copying|copyright).*|.*\.(?:lo
 
 
 def read_trees(*paths: str | Path) -> Iterator[Tree]:
-    """Stream the trees of files, plain, .bz2, .gz or .xz, or of all files in folders in LDC's layout.
+    """Stream the trees of files, or of folders in LDC's layout; plain, .bz2, .gz or .xz.
 
     They are as in the files, with outer brackets. One warning counts the `Oddities`.
 
