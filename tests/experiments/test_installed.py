@@ -78,7 +78,7 @@ def test_the_program_lists_and_runs_the_commands(program):
     assert program("--version").stdout == f"jax_transformer {jt.__version__}\n"
     assert "model.d_model=128: " in program("train", "--settings").stdout
     shown = program("import-model", "--help").stdout
-    assert "jax-transformer import_model --format" in shown
+    assert "jax-transformer import_model --input" in shown
     assert "python -m" not in shown
 
 
