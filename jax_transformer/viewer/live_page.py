@@ -68,6 +68,14 @@ def live_page(model: TrainedModel, decoding: DecodingConfig) -> str:
 
     Raises InputError for a model that the page cannot run.
     """
+    return page("live_page.html", live_content(model, decoding))
+
+
+def live_content(model: TrainedModel, decoding: DecodingConfig) -> dict[str, Any]:
+    """Return what the page contains, for JSON: settings, vocabularies, and weights in float16.
+
+    Raises InputError for a model that the page cannot run.
+    """
     config, params = model.config.model, half_precision(model.params)
     size, module, arrays = _checked_size(model, params), model.module, named_leaves(params)
     halves = b"".join(array.astype("<f2").tobytes() for array in arrays.values())
@@ -76,7 +84,7 @@ def live_page(model: TrainedModel, decoding: DecodingConfig) -> str:
         for side, name in (("source", "word_starts"), ("target", "tags"))
     }
     source, target = model.vocabulary, model.target_vocabulary
-    content = {
+    return {
         "facts": f"{model.description}; {config.num_layers} + {config.num_decoder_layers} layers, "
         f"{config.num_heads} heads, {size:,} parameters",
         "parses": model.run.task.verb == "parses",
@@ -92,7 +100,6 @@ def live_page(model: TrainedModel, decoding: DecodingConfig) -> str:
         "parameters": [(name, array.size) for name, array in arrays.items()],
         "weights": base64.b64encode(halves).decode("ascii"),
     }
-    return page("live_page.html", content)
 
 
 def half_precision(params: Params) -> Params:

@@ -1,6 +1,8 @@
 """The page that runs a model: what its JavaScript computes, against JAX and sentencepiece."""
 
+import base64
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,10 @@ from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabul
 from jax_transformer.decoding.line_search import lines_of
 from jax_transformer.demo import sentence_pairs
 from jax_transformer.errors import InputError
+from jax_transformer.training.train_step import abstract_params
 from jax_transformer.viewer import live_page
 from jax_transformer.viewer.page import FOLDER
+from tools import live_demo
 
 PARTS = ("transformer.js", "beam_search.js", "vocabulary.js", "live_worker.js")
 PLAIN = "{ dropped: new Set(), temperature: 1, scaled: true, positions: true, radius }"
@@ -63,12 +67,9 @@ def computed(browser):
     tab.close()
 
 
-def content_of(model: jt.TrainedModel, monkeypatch) -> dict[str, Any]:
+def content_of(model: jt.TrainedModel) -> dict[str, Any]:
     """What a page of this model contains."""
-    contents = list[dict[str, Any]]()
-    monkeypatch.setattr(live_page, "page", lambda _, content: contents.append(content) or "")
-    live_page.live_page(model, model.config.decoding)
-    return contents[0]
+    return live_page.live_content(model, model.config.decoding)
 
 
 def odd_lines(count: int = 500) -> list[str]:
@@ -171,10 +172,10 @@ def small_model(path: Path, *settings: str, **options: Any) -> jt.TrainedModel:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "paper")) for name in RELATIVES]
 )
-def test_logits_are_those_of_jax(name, computed, tmp_path, monkeypatch):
+def test_logits_are_those_of_jax(name, computed, tmp_path):
     model = small_model(tmp_path, *RELATIVES[name])
     sources = [model.vocabulary.encode(line)[:11] for line in SENTENCES]
-    check_logits(model, sources, content_of(model, monkeypatch), computed)
+    check_logits(model, sources, content_of(model), computed)
 
 
 def check_logits(model, sources, content, computed, changes=PLAIN, reference=None) -> None:
@@ -207,7 +208,7 @@ CHANGES = {  # in JavaScript; to the parameters in JAX; to the settings
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
-def test_each_change_does_in_the_page_what_it_does_in_jax(change, computed, tmp_path, monkeypatch):
+def test_each_change_does_in_the_page_what_it_does_in_jax(change, computed, tmp_path):
     settings = ["model.num_layers=2", "model.positions=learned", "model.max_positions=40"]
     ours, theirs, changed = CHANGES[change]
     model = small_model(tmp_path, *settings)
@@ -219,7 +220,7 @@ def test_each_change_does_in_the_page_what_it_does_in_jax(change, computed, tmp_
 
     other = other.with_params(jax.tree_util.tree_map_with_path(altered, model.params))
     sources = [model.vocabulary.encode(line)[:11] for line in SENTENCES]
-    content, changes = content_of(model, monkeypatch), PLAIN.replace(change, ours)
+    content, changes = content_of(model), PLAIN.replace(change, ours)
     assert changes != PLAIN
     check_logits(model, sources, content, computed, changes, other)
     with pytest.raises(AssertionError):
@@ -228,14 +229,14 @@ def test_each_change_does_in_the_page_what_it_does_in_jax(change, computed, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "eos_bias"), [("paper", 6), ("pre-norm", 4), ("marian", 2)])
-def test_outputs_are_those_of_jax(name, eos_bias, computed, tmp_path, monkeypatch):
+def test_outputs_are_those_of_jax(name, eos_bias, computed, tmp_path):
     lines = [source for source, _ in sentence_pairs("dev")[:200]]
     settings = [*RELATIVES[name], "model.output_bias=true", "decoding.max_extra_length=20"]
     model = small_model(tmp_path, *settings, lines=lines, pieces=60)
     params = random_params(model.module, seed=2, deviation=0.5)
     params["output_bias"][model.vocabulary.eos_id] = eos_bias  # so that outputs end early
     model = model.with_params(live_page.half_precision(params))
-    content = content_of(model, monkeypatch)
+    content = content_of(model)
     for beam, given in ((1, lines), (4, lines[:60])):
         expected = [best for (best,) in model.translate(given, n_best=1, beam_size=beam)]
         found = computed(SEARCH, {"content": content, "lines": given, "beam": beam})
@@ -246,9 +247,9 @@ def test_outputs_are_those_of_jax(name, eos_bias, computed, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_parser_counts_words_as_in_jax(computed, tmp_path, monkeypatch):
+def test_a_parser_counts_words_as_in_jax(computed, tmp_path):
     model = small_model(tmp_path, "data.task=parsing", "data.word_positions=true")
-    content = content_of(model, monkeypatch)
+    content = content_of(model)
     lines = ["the  teacher gets up .", "rains"]
     translator: Any = model._cached_translator(model.config.decoding)
     sources = [sentence.tokens for sentence in translator.read(lines_of(lines, 1))]
@@ -256,6 +257,34 @@ def test_a_parser_counts_words_as_in_jax(computed, tmp_path, monkeypatch):
     found = computed(function, {"content": content, "lines": lines})
     assert found == [[*source, model.vocabulary.eos_id] for source in sources]
     check_logits(model, sources, content, computed)
+
+
+@pytest.mark.slow
+def test_the_model_of_the_site_writes_what_the_run_wrote_before_rounding(computed):
+    content, outputs = live_demo.read()
+    keys = ("source", "source_tokens", "tokens", "text")
+    lines, sources, expected, texts = ([output[key] for output in outputs] for key in keys)
+    pad, bos, eos = (content["source"][f"{name}_id"] for name in ("pad", "bos", "eos"))
+    longest = max(map(len, sources))
+    rows = np.array([source + [pad] * (longest - len(source)) for source in sources])
+    config, decoding = jt.ModelConfig(**content["config"]), jt.DecodingConfig(**content["decoding"])
+    module = jt.Transformer(config, len(content["source"]["pieces"]), pad)
+    leaves, tree = jax.tree.flatten(abstract_params(module))
+    halves = np.frombuffer(base64.b64decode(content["weights"]), np.float16).astype(np.float32)
+    parts = np.split(halves, np.cumsum([leaf.size for leaf in leaves])[:-1])
+    shaped = [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+    search = partial(jt.translate, module, decoding=decoding, bos_id=bos, eos_id=eos)
+    best = jax.jit(search)(tree.unflatten(shaped), source=rows).tokens[:, 0].tolist()
+    assert [row[: len(own)] for row, own in zip(best, expected, strict=True)] == expected
+    written = computed(SEARCH, {"content": content, "lines": lines[:5], "beam": 4})
+    assert [tokens for tokens, _ in written] == expected[:5]
+    function = """({ content, lines, outputs }) => {
+      const trained = new Trained(content);
+      return [lines.map((line) => trained.encode(line)),
+              outputs.map((tokens) => trained.target.decode(tokens))];
+    }"""
+    argument = {"content": content, "lines": lines, "outputs": expected}
+    assert computed(function, argument) == [sources, texts]
 
 
 @pytest.mark.parametrize(
