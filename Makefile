@@ -3,7 +3,8 @@
 # make test-all         the slow ones too, also those that the gate leaves out
 # make lint             ruff, pyright and the import contracts
 # make smoke            a short run through all of it; for further Python versions
-# make docs             the documentation site in build/site; a warning is an error
+# make docs             the documentation site in build/site; a warning is an error. Its first page
+#                       runs a small model, or that of a run:  make docs RUN=runs/demo
 # make soak             an hour and more of training that is killed, stopped and out of disk space
 PYTHON ?= python3
 VENV ?= .venv
@@ -33,7 +34,7 @@ smoke: $(VENV)/installed-smoke
 
 docs: $(VENV)/installed-docs
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env \
-		-c docs -d build/doctrees . build/site
+		-c docs -d build/doctrees -D live_run=$(RUN) . build/site
 	echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > build/site/index.html
 
 soak: $(VENV)/installed

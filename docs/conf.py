@@ -22,6 +22,10 @@ from sphinx.application import Sphinx
 
 import jax_transformer
 from jax_transformer.declared import Declared, annotations, meaning
+from jax_transformer.errors import InputError
+from jax_transformer.viewer.live_page import live_page
+from jax_transformer.viewer.page import page
+from tools import live_demo
 
 ROOT = Path(__file__).parents[1]
 ADDRESSES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
@@ -137,8 +141,22 @@ def skip(app: Sphinx, what: str, name: str, thing: Any, *_: Any) -> bool | None:
     return True if isinstance(thing, type(jax_transformer.Batch.source)) else None
 
 
+def write_live_page(app: Sphinx) -> None:
+    """Write docs/live.html, the page that runs the model of a run, or that of docs/live."""
+    try:
+        model = jax_transformer.load(app.config.live_run) if app.config.live_run else None
+        shown = live_page(model, model.config.decoding) if model else None
+    except InputError as error:
+        raise SystemExit(f"make docs RUN=...: {error}") from None
+    file = Path(app.outdir, "docs", "live.html")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(shown or page("live_page.html", live_demo.read()[0]), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     """Connect these functions."""
+    app.add_config_value("live_run", "", "html", types=str)
+    app.connect("builder-inited", write_live_page)
     app.connect("include-read", link_from_root)
     app.connect("doctree-read", link_files, priority=100)  # before linked files are copied
     app.connect("autodoc-process-signature", signature)

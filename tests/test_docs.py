@@ -54,3 +54,11 @@ def test_the_parts_of_the_readme_that_pages_include_are_there():
     cuts = re.findall(r'^:(?:start-after|end-before): "(.*)"$', "\n".join(TEXTS.values()), re.M)
     assert cuts
     assert all(TEXTS[ROOT / "README.md"].count(cut) == 1 for cut in cuts)
+
+
+def test_the_model_that_the_first_page_runs_is_small_and_described():
+    files = [file for file in (DOCS / "live").iterdir() if file.stat().st_size < 2**20]
+    assert [file.name for file in files] == ["demo.json.xz"]
+    assert "(../live/demo.json.xz)" in TEXTS[DOCS / "measurements" / "2026-11-28-live-page.md"]
+    assert "tools.live_demo" in TEXTS[ROOT / "CONTRIBUTING.md"]
+    assert '<iframe src="live.html"' in TEXTS[DOCS / "index.md"]
