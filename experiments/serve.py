@@ -23,7 +23,7 @@ from experiments.shared_flags import (
     load_models,
     trained_run,
 )
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, install_command
 from jax_transformer.files import check_regular
 from jax_transformer.progress import Progress
 from jax_transformer.runtime import prepare_process
@@ -70,7 +70,7 @@ def main() -> None:
     except ImportError as error:
         raise InputError(
             f"serving: expected the packages of the extra serve, found them incomplete ({error}); "
-            "install them with python -m pip install 'jax-transformer[serve]'"
+            f"install them with {install_command('serve')}"
         ) from None
     where = server.bind_all(FLAGS.host, FLAGS.port)  # first, so that a wrong one is refused at once
     prepare_process(searches=True)

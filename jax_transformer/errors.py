@@ -130,6 +130,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(meant)}?" if meant else f"; known: {', '.join(known)}"
 
 
+def install_command(extra: str) -> str:
+    """Return how to install an extra; a project on PyPI that has our name is another program.
+
+    >>> install_command("serve")
+    "python -m pip install 'PATH[serve]', where PATH is the checkout or the wheel"
+    """
+    return f"python -m pip install 'PATH[{extra}]', where PATH is the checkout or the wheel"
+
+
 def expect_a(kind: type, **arguments: object) -> None:
     """Raise InputError unless every argument is a `kind`; suggest an attribute that is one."""
     for name, value in arguments.items():

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, install_command
 
 Tree = TypeVar("Tree")  # a pytree of arrays
 
@@ -59,8 +59,8 @@ def check_devices() -> None:
         found = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
         raise InputError(
             f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: expected a device of this kind, "
-            f"found {found or 'none'}; install JAX for it (python -m pip install "
-            "'jax-transformer[cuda]', or [tpu]), or unset JAX_PLATFORMS"
+            f"found {found or 'none'}; unset JAX_PLATFORMS, or install JAX for it, as with "
+            f"{install_command('cuda')}"
         ) from None
 
 

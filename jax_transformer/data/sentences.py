@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeVar
 
 from jax_transformer.data.scripts import spaces_between
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, install_command
 
 Result = TypeVar("Result")
 
@@ -25,7 +25,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     except ImportError as error:
         raise InputError(
             f"splitting sentences: expected the package sentencex, found none that loads ({error});"
-            " install it with python -m pip install 'jax-transformer[sentences]'"
+            f" install it with {install_command('sentences')}"
         ) from None
 
     def split_line(line: str) -> list[str]:

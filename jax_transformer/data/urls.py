@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from jax_transformer.errors import InputError, reason_of
+from jax_transformer.errors import InputError, install_command, reason_of
 from jax_transformer.files import expanded
 
 
@@ -57,10 +57,7 @@ def bucket_errors(url: str) -> Iterator[None]:
     except Exception as error:  # each library has its own kinds, most of them not OSError
         remedy = "check the address, the network and your credentials"
         if isinstance(error, ImportError | ValueError):
-            remedy = (
-                "install what reads it, for gs:// and s3:// with "
-                "pip install 'jax-transformer[buckets]'"
-            )
+            remedy = f"install what reads it, for gs:// and s3:// with {install_command('buckets')}"
         raise InputError(
             f"{url}: expected a bucket to read and write, found {reason_of(error)}; {remedy}"
         ) from error

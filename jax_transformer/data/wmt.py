@@ -16,7 +16,7 @@ from typing import Any
 from jax_transformer.data.scripts import is_blank
 from jax_transformer.data.sources import Corpus, Pairs
 from jax_transformer.data.text import SIDES, file_fingerprint
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, install_command
 from jax_transformer.files import expanded
 
 DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
@@ -141,8 +141,8 @@ def check_can_download(name: str) -> None:
     if importlib.util.find_spec("tensorflow") is None:
         raise InputError(
             f"expected TensorFlow, which tensorflow-datasets needs once to prepare {name}, found "
-            "none; python -m pip install 'jax-transformer[prepare]' and give the same command "
-            "again (training does not need it), or give text files with --train_source and so on"
+            f"none; install it with {install_command('prepare')}, and give the same command again "
+            "(training does not need it), or give text files with --train_source and so on"
         )
 
 

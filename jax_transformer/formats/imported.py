@@ -10,7 +10,7 @@ import numpy as np
 
 from jax_transformer.config import Config, DataConfig, DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.base import Vocabulary
-from jax_transformer.errors import InputError, shown
+from jax_transformer.errors import InputError, install_command, shown
 from jax_transformer.formats.layout import Arrays, named_leaves, our_layout
 from jax_transformer.runs.load import build_model
 from jax_transformer.runs.model import write_model
@@ -70,7 +70,7 @@ def require(package: str, purpose: str, extra: str = "export") -> None:
     except ImportError as error:
         raise InputError(
             f"{purpose}: expected the package {package}, found none that loads ({error}); install "
-            f"it with python -m pip install 'jax-transformer[{extra}]'"
+            f"it with {install_command(extra)}"
         ) from None
 
 

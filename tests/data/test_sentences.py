@@ -76,4 +76,4 @@ def test_a_paragraph_is_done_before_the_next_is_read():
 
 def test_what_to_install_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    assert "pip install 'jax-transformer[sentences]'" in refusal(sentence_splitter, "en")
+    assert "pip install 'PATH[sentences]'" in refusal(sentence_splitter, "en")

@@ -204,7 +204,7 @@ def test_of_a_broken_download_nothing_half_is_left_and_whole_files_are_kept(
 def test_without_the_library_the_line_says_how_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     message = refusal(jt.import_model, "hf://owner/name", tmp_path / "run")
-    assert "pip install 'jax-transformer[hub]'" in message
+    assert "pip install 'PATH[hub]'" in message
 
 
 @pytest.mark.parametrize("form", READ)
