@@ -1,4 +1,4 @@
-"""Write one HTML file that shows the attention weights of each token in every layer and head.
+"""Write one HTML file that shows the attention weights of a sentence pair, or runs the model live.
 
 python -m experiments.visualize --workdir W --text "A sentence." [--target "Ein Satz."]
                                 [--output F] [--checkpoint averaged|best|last|STEP]
