@@ -94,7 +94,7 @@ function run(example) {
   const text = byId("text").value.trim(), usual = usualSettings(), chosen = chosenSettings();
   const changed = dropped.size > 0 || JSON.stringify(chosen) !== JSON.stringify(usual);
   search = { number: search.number + 1, nodes: [{ children: [] }], tip: 0, reports: [], example };
-  byId("status").textContent = "";
+  byId("status").textContent = byId("before").textContent = "";
   byId("note").textContent = example?.note ?? "";
   const heads = [...dropped.values()].join("; ");
   byId("dropped").textContent = heads && `Dropped (§3.2.2): ${heads}.`;
@@ -288,8 +288,8 @@ function lookAt({ view, word, attends }) {
 }
 
 function drawn() {
-  const many = state.head < 0 ? "all heads of this layer" : "this head";
-  byId("drop").textContent = areDropped(picked()) ? `Bring ${many} back` : `Drop ${many}`;
+  const heads = state.head < 0 ? "all heads" : "this head";
+  byId("drop").textContent = `${areDropped(picked()) ? "Restore" : "Drop"} ${heads}`;
   if (state.view && state.side === "queries") drawCandidates(state.index);
 }
 
