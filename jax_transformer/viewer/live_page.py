@@ -39,24 +39,24 @@ _SETTINGS: Accepted = {
 _DEMO = (
     {
         "text": "We know that the old teacher will open the door.",
-        "note": "German puts the verb of this clause last. Follow the line: to write it, “wird”, the "
-        "head that is picked below looks at “will”.",
+        "note": "German puts the verb of this clause last. Follow the line: to write it, “wird”, "
+        "the head that is picked below looks at “will”.",
         "view": 2,
         "word": "wird",
         "attends": "will",
     },
     {
         "text": "My sister turned on the lamp.",
-        "note": "“turned on” is one German verb in two parts, “schaltete … ein”. Follow the line: to "
-        "write “ein”, the head that is picked below looks at the end of “schal-tete”.",
+        "note": "“turned on” is one German verb in two parts, “schaltete … ein”. Follow the line: "
+        "to write “ein”, the head that is picked below looks at the end of “schal-tete”.",
         "view": 1,
         "word": "ein",
         "attends": "tete",
     },
     {
         "text": "The letter that the girl reads is long.",
-        "note": "The German “that” has the gender of its noun. Follow the line: to write it, “den”, "
-        "the head that is picked below looks at the article of the noun, “Der”.",
+        "note": "The German “that” has the gender of its noun. Follow the line: to write it, "
+        "“den”, the head that is picked below looks at the article of the noun, “Der”.",
         "view": 1,
         "word": "den",
         "attends": "Der",
