@@ -150,7 +150,10 @@ class RunFolder(DataFolder):
 
         Raises InputError if it is damaged, or is not what the manifest lists.
         """
-        remedy = f"put back a copy, and change settings with --set of experiments.train; {_IMPORT}"
+        remedy = (
+            "put back a copy, use the version of this program that wrote it, or train again; "
+            f"settings are changed with --set of experiments.train; {_IMPORT}"
+        )
         run = read_json(self.config, Run, remedy)
         if run and self.config.name in self.manifest.sums:
             self.manifest.content(self.config, remedy)

@@ -92,6 +92,13 @@ def flag_value(command: str, name: str, text: str) -> Any:
         return flags.FLAGS[name].value
 
 
+def flag_names(command: str) -> list[str]:
+    """The names of a command's flags."""
+    with flagsaver.flagsaver():
+        module = _import_anew(command)
+        return [flag.name for flag in flags.FLAGS.get_key_flags_for_module(module.__name__)]
+
+
 def _import_anew(command: str) -> Any:
     """Import a module once more, for commands define flags of the same names when imported."""
     name = f"experiments.{command}"

@@ -45,6 +45,19 @@ def test_a_config_that_was_changed_by_hand_is_refused_and_set_is_named(folder):
     assert RunFolder(folder.path).load_run() == run_with()
 
 
+def test_a_config_without_a_newer_setting_takes_its_default_and_an_unknown_one_is_refused(folder):
+    folder.write_run(run_with())
+    content = json.loads(folder.config.read_bytes())
+    del content["config"]["decoding"]["narrowing"]
+    folder.config.write_text(json.dumps(content), encoding="utf-8")
+    assert RunFolder(folder.path).load_run() == run_with()
+    content["config"]["model"]["newer"] = 1
+    folder.config.write_text(json.dumps(content), encoding="utf-8")
+    error = refusal(RunFolder(folder.path).load_run)
+    assert "model.newer: " in error
+    assert "version" in error
+
+
 def test_checkpoints_without_a_config_are_refused(folder):
     (folder.checkpoints / "20").mkdir(parents=True)
     assert "config.json next to checkpoints, found none" in refusal(folder.locked().__enter__)
