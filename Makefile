@@ -3,6 +3,8 @@
 # make test-all         the slow ones too, also those that the gate leaves out
 # make lint             ruff, pyright and the import contracts
 # make smoke            a short run through all of it; for further Python versions
+# make smoke-oldest     the same with the oldest dependencies that pyproject.toml allows; use another
+#                       environment:          make smoke-oldest VENV=.venv-oldest PYTHON=python3.11
 # make docs             the documentation site in build/site; a warning is an error. Its first page
 #                       runs a small model, or that of a run:  make docs RUN=runs/demo
 # make soak             an hour and more of training that is killed, stopped and out of disk space
@@ -12,7 +14,7 @@ ARGS ?=
 BIN = $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: train test test-all lint smoke docs soak
+.PHONY: train test test-all lint smoke smoke-oldest docs soak
 
 train: $(VENV)/installed
 	$(BIN)/python -m experiments.train $(ARGS)
@@ -30,6 +32,8 @@ lint: $(VENV)/installed-test
 	$(BIN)/lint-imports
 
 smoke: $(VENV)/installed-smoke
+smoke-oldest: $(VENV)/installed-oldest
+smoke smoke-oldest:
 	$(BIN)/python -m pytest tests/experiments/test_smoke.py $(ARGS)
 
 docs: $(VENV)/installed-docs
@@ -56,6 +60,12 @@ $(VENV)/installed-test: $(BIN)/python pyproject.toml
 
 $(VENV)/installed-smoke: $(BIN)/python pyproject.toml
 	$(PIP) -e . pytest beartype
+	touch $@
+
+# NAME>=VERSION of pyproject.toml, as NAME==VERSION.
+$(VENV)/installed-oldest: $(BIN)/python pyproject.toml
+	grep -oE '"[^">=]+>=[0-9.]+' pyproject.toml | sed 's/"//; s/>=/==/' > $(VENV)/oldest.txt
+	$(PIP) -c $(VENV)/oldest.txt -e . pytest beartype
 	touch $@
 
 $(VENV)/installed-docs: $(BIN)/python pyproject.toml
