@@ -39,7 +39,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 if TYPE_CHECKING:
     from jax_transformer.config import (

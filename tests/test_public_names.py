@@ -72,6 +72,12 @@ def test_every_experiment_is_found_by_name():
         jt.experiment("wmt14")
 
 
-def test_the_citation_is_of_this_version():
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert re.findall(r"^version: (.*)$", citation, re.MULTILINE) == [jt.__version__]
+def test_the_version_is_the_same_everywhere():
+    citation, changes = (ROOT / name for name in ("CITATION.cff", "CHANGELOG.md"))
+    cited = re.findall(r"^(?:version|date-released): (.*)$", citation.read_text("utf-8"), re.M)
+    newest = re.search(r"^## (\S+) \((.*)\)$", changes.read_text("utf-8"), re.MULTILINE)
+    assert newest
+    assert [jt.__version__, newest[2]] == cited
+    assert newest[1] == jt.__version__
+    stable = "Development Status :: 5 - Production/Stable" in (ROOT / "pyproject.toml").read_text()
+    assert stable == (int(jt.__version__.split(".")[0]) >= 1)
