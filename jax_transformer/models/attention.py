@@ -7,6 +7,7 @@ of the operands of matrix products; parameters and the softmax are float32.
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -24,13 +25,16 @@ def scaled_dot_product_attention(
     keys: Float[AnyArray, "*#B K d_k"],
     values: Float[AnyArray, "*#B K d_v"],
     mask: Bool[AnyArray, "... #Q #K"] | None = None,
+    *,
+    dropout: Callable[[Array], Array] | None = None,
+    precision: PrecisionLike = "highest",
 ) -> Float[Array, "*B Q d_v"]:
     """Return Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation (1) of §3.2.1.
 
     The matrices may be alone, or have leading axes that broadcast, such as [B, H]. mask: [Q, K], or
-    with the axes of Q K^T, each of its length or 1; True where a query may attend.
+    with the axes of Q K^T, each of its length or 1; True where a query may attend. dropout: what
+    changes the weights before they weigh the values. precision: that of both products.
     For another scale s instead of 1 / sqrt(d_k), multiply the queries by s sqrt(d_k).
-    `MultiHeadAttention` calls `attention_weights` and `weighted_values`, with dropout between.
 
     A query equally similar to all keys gets the mean of the values that it may attend to:
 
@@ -42,7 +46,8 @@ def scaled_dot_product_attention(
     [3.0, 4.0, 6.0]
     """
     check_attention(queries, keys, values)
-    return weighted_values(attention_weights(queries, keys, mask), values)
+    weights = attention_weights(queries, keys, mask, precision)
+    return weighted_values(dropout(weights) if dropout else weights, values, precision)
 
 
 def attention_weights(
@@ -177,10 +182,15 @@ class MultiHeadAttention(nn.Module):
         values: Float[AnyArray, "B H K d_v"],
         mask: Bool[AnyArray, "... #Q #K"] | None,
     ) -> Float[Array, "B H Q d_v"]:
-        """Return `scaled_dot_product_attention` with dropout on the weights, which are sown."""
-        weights = attention_weights(queries, keys, mask, self.precision)
-        self.sow("intermediates", "attention_weights", weights)
-        return weighted_values(self.dropout(weights), values, self.precision)
+        """Return equation (1) with dropout on the weights, which are sown."""
+
+        def dropout(weights: Array) -> Array:
+            self.sow("intermediates", "attention_weights", weights)
+            return self.dropout(weights)
+
+        return scaled_dot_product_attention(
+            queries, keys, values, mask, dropout=dropout, precision=self.precision
+        )
 
     def _attend_rematerialized(
         self,

@@ -132,8 +132,10 @@ def recipes(session: Session, *begins: str) -> None:
 
 
 def test_a_sweep_and_a_loop_of_one_s_own(session):
-    recipes(session, "python -c", "import jax_transformer", "import jax\n")
-    assert set(session.names["scores"]) == {0.0, 0.1}
+    recipes(session, "python -c", "import jax_transformer", "import jax\n", "from jax_transformer")
+    scores = session.names["scores"]
+    assert set(scores) == {0.0, 0.1}
+    assert jt.load("runs/unscaled").scores[-1]["score"] != scores[0.0]
     changed = session.names["changed"].translate(["The dog sleeps."])
     assert jt.load("runs/changed").translate(["The dog sleeps."]) == changed
 

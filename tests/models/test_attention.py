@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_transformer.models import attention
 from jax_transformer.models.attention import (
     Dropout,
     MultiHeadAttention,
@@ -131,6 +132,18 @@ def test_query_key_and_value_start_as_one_glorot_uniform_matrix_and_the_output_a
         assert 0.99 * bound < np.abs(drawn).max() <= bound, name
         # A uniform variable's deviation is bound / sqrt(3); 4096 draws miss it by 0.7 %.
         assert drawn.std() == pytest.approx(bound / math.sqrt(3), rel=0.03), name
+
+
+def test_heads_are_computed_by_equation_1_so_changing_it_changes_them(monkeypatch):
+    module, x = MultiHeadAttention(2, 8, 4, 4), normal(0, 1, 3, 8)
+    params = module.init(jax.random.key(0), x)
+    usual = module.apply(params, x)
+
+    def doubled(*arguments, **options):
+        return 2 * scaled_dot_product_attention(*arguments, **options)
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", doubled)
+    np.testing.assert_allclose(module.apply(params, x), 2 * usual, rtol=1e-5)
 
 
 def test_attention_dropout_drops_weights_with_a_key_and_none_without():
