@@ -133,7 +133,7 @@ def _commit() -> str | None:
     root = Path(__file__).parents[1]
     if not (root / ".git").exists():  # else git would describe a repository around the package
         return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):

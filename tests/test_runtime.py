@@ -187,7 +187,7 @@ def test_processes_do_not_look_for_each_other_behind_a_proxy(monkeypatch):
 def test_the_environment_has_the_commit_of_a_checkout_alone(tmp_path, monkeypatch):
     assert runtime.environment()["cores"] == len(os.sched_getaffinity(0))
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init"], ["commit", "--allow-empty", "-m", "a"]):
+    for words in (["init"], ["commit", "--allow-empty", "-m", "a"], ["tag", "-a", "-m", "b", "v1"]):
         subprocess.run([*git, *words], check=True, capture_output=True)
     head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
     for place, expected in (("jax_transformer", True), ("lib/jax_transformer", False)):
