@@ -45,7 +45,7 @@ params   millions. paper: Table 3's. counted: with attention biases and {EMBEDDI
 FLOPs    of training. paper: Table 2's, hours x 8 devices x 9.5 TFLOPS.
          counted: matrix products, forward and backward, on batches of 25,000 +
          25,000 tokens without padding, in sentences of {SENTENCE}.
-Train a row that has changes from base with:
+Train a row with its name, such as table3-A-h1:
   python -m experiments.train --experiment=NAME"""
 COST = {"params trained": ".2f", "steps": ",", "FLOPs counted": ".2e"}
 COLUMNS = {  # column -> format of its numbers
