@@ -209,7 +209,8 @@ def _warn_of_steps(run: Run) -> None:
     if saved < last:
         logger.warning(
             f"training.steps={steps} gives {saved} of the checkpoints that training.average_last="
-            f"{last} averages; set training.checkpoint_steps={max(1, steps // last)}"
+            f"{last} averages; set training.checkpoint_steps={max(1, steps // (4 * last))}, which "
+            "averages the last quarter"
         )
     if training.steps < training.warmup_steps:
         logger.warning(
