@@ -63,7 +63,8 @@ def program(wheel, tmp_path):
     return run
 
 
-def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(wheel):
+def test_the_wheel_has_every_file_of_the_packages_nothing_else_and_at_most_2_mib(wheel):
+    assert wheel.path.stat().st_size <= 2 * 2**20
     listed = {name for name in zipfile.ZipFile(wheel.path).namelist() if ".dist-info/" not in name}
     files = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
     here = {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
