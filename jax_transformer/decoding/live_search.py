@@ -136,12 +136,17 @@ class _Group:
     @property
     def busy(self) -> bool:
         """True if there is something to do."""
-        return bool(self.waiting or self.to_compile or self.lines)
+        return bool(self.total or self.to_compile)
 
     @property
     def lines(self) -> int:
         """The number of lines in search."""
         return sum(len(pool.lines) for pool in self.pools)
+
+    @property
+    def total(self) -> int:
+        """The number of lines in search, and of those that wait."""
+        return self.lines + len(self.waiting)
 
     def pool(self, size: int) -> _Pool:
         """Return the slots of a size that may be filled."""
@@ -162,8 +167,8 @@ class _Group:
 
         Those in slots of another size stay there until they are done.
         """
-        total = self.lines + len(self.waiting)
-        into = self.pool(next((size for size in self.sizes if total <= size), self.sizes[-1]))
+        sizes = (size for size in self.sizes if self.total <= size)
+        into = self.pool(next(sizes, self.sizes[-1]))
         most, began = into.most_new, 0
         if self.waiting and self.waiting[0].alone:
             most, into = 1, _Pool(self.search, self.stream, self.sizes[0], self.width)
@@ -235,12 +240,14 @@ class LiveSearch:
 
         Returns the number of lines that have entered, and of those that were searched together.
         """
-        group = next(group for group in self._groups if group.busy)
+        busy = [group for group in self._groups if group.busy]
+        group = next((group for group in busy if group.total), busy[0])
         self._groups.remove(group)
         self._groups.append(group)
         before = group.lines
         try:
-            group.compile()
+            if not group.total or group.total > group.sizes[-1]:
+                group.compile()
             began, done = group.advance()
         except BaseException as error:  # of any kind: the clients are answered, others go on
             inside = (entry for pool in group.pools for entry in pool.lines.values())
@@ -283,7 +290,8 @@ class LiveSearch:
     def warm_up(self) -> Iterator[tuple[int, int]]:
         """Compile the smallest search of each length; yield (slots, length of sources) of each.
 
-        `advance` compiles the others, one at a time, and until then does without them.
+        `advance` compiles the others, one at a time, once no line is there or a length has more
+        lines than its largest search has slots.
         """
         for group in self._groups:
             group.sizes, group.to_compile = [], group.sizes + group.to_compile

@@ -61,11 +61,29 @@ def phrase_automaton(phrases: Sequence[str], texts: Sequence[str | bytes], eos_i
             forbidden_row.append(complete)
         next_rows.append(next_row)
         forbidden_rows.append(forbidden_row)
-    next_state = np.array(next_rows, np.int32)[:, of_token]
-    forbidden = np.array(forbidden_rows, np.bool_)[:, of_token]
+    next_state, forbidden = np.array(next_rows, np.int32), np.array(forbidden_rows, np.bool_)
     # The end of the text is the end of a word.
-    forbidden[:, eos_id] = [reader.read(state, _SPACE)[1] for state in numbers]
-    return Phrases(next_state, forbidden)
+    cannot_end = np.array([reader.read(state, _SPACE)[1] for state in numbers])
+    forbidden |= _leads_nowhere(next_state, forbidden, cannot_end, [*map(bool, kinds)])
+    forbidden = forbidden[:, of_token]
+    forbidden[:, eos_id] = cannot_end
+    return Phrases(next_state[:, of_token], forbidden)
+
+
+def _leads_nowhere(
+    next_state: np.ndarray, forbidden: np.ndarray, cannot_end: np.ndarray, writes: list[bool]
+) -> np.ndarray:
+    """Return the tokens after which an output can neither end nor write more.
+
+    So it is after a token that is a phrase, if all others begin a new word. writes: False for
+    tokens without text, such as a begin mark, which a model does not write.
+    """
+    can_end = ~cannot_end
+    while True:
+        reached = can_end | (~forbidden & writes & can_end[next_state]).any(axis=1)
+        if (reached == can_end).all():
+            return ~can_end[next_state] & can_end[:, None]
+        can_end = reached
 
 
 class _Reader:

@@ -149,6 +149,10 @@ class Translator(LineSearch):
                 letters = dict.fromkeys(normalize("NFC", line.prefix))
                 unknown = "".join(each for each in letters if not vocabulary.knows(each))
                 text = f"expected letters of the vocabulary, found the unknown letters {unknown}"
+                if not unknown:  # the tokens are whole words
+                    words = line.prefix.split()
+                    words = [word for word in words if vocabulary.unk_id in vocabulary.encode(word)]
+                    text = f"expected words of the vocabulary, found {' '.join(words)}"
             elif len(tokens) <= most:
                 continue
             raise InputError(f"prefix of {line.place}: {text}")

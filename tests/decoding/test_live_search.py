@@ -184,6 +184,21 @@ def test_sizes_that_the_warm_up_left_come_into_use(fake):
     assert [text_of(each) for each in several] == [*"abcd"]
 
 
+def test_a_line_does_not_wait_for_sizes_that_it_does_not_need(fake):
+    search, streams = fake
+    live = LiveSearch(search, 1)
+    assert [*live.warm_up()]
+    result = add(live, "a")
+    while not result.done():
+        live.advance()
+    assert {size for stream in streams for size, _ in stream.calls} == {1}
+    several = [add(live, letter) for letter in "abcd"]
+    while not all(each.done() for each in several):
+        live.advance()
+    assert {size for stream in streams for size, _ in stream.calls} == {1, 4}
+    finish(live)
+
+
 def test_a_short_line_does_not_wait_for_a_long_one(fake):
     search, _ = fake
     live = LiveSearch(search, 1)

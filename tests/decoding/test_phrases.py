@@ -48,6 +48,21 @@ def test_a_text_is_refused_at_the_token_that_completes_a_phrase(phrases):
     assert 10 < refused < 2000
 
 
+def test_a_phrase_is_not_begun_if_no_token_can_go_on_with_its_word():
+    words = ["", "", "", " z", " a", " b", " bz"]
+    automaton = phrase_automaton(["z", "a b"], words, EOS)
+    assert automaton.forbidden[0].tolist() == [False, False, False, True, False, False, False]
+    after_a = automaton.next_state[0, 4]
+    assert automaton.forbidden[after_a].tolist() == [False] * 3 + [True, False, True, False]
+    letters = phrase_automaton(["z"], [*words, "o"], EOS)  # " zo" is another word
+    assert not letters.forbidden[0, 3]
+    assert letters.forbidden[letters.next_state[0, 3]].tolist() == [
+        *[False] * 2,
+        *[True] * 5,
+        False,
+    ]
+
+
 def test_phrases_are_lines_with_something_to_read():
     for phrase in ("\u200b", "\0", "a\udcff", "a\nb"):
         assert refusal(Request, without=("ok", phrase)).startswith("without")
