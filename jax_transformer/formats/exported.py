@@ -3,8 +3,9 @@
 import dataclasses
 from pathlib import Path
 from string import Template
+from typing import Any
 
-from jax_transformer.config import Config, ModelConfig
+from jax_transformer.config import Config, DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
@@ -35,15 +36,17 @@ those of the model. Log P is divided by
 }
 
 
-def inexpressible(model: ModelConfig, accepted: Accepted) -> str | None:
+def inexpressible(settings: ModelConfig | DecodingConfig, accepted: Accepted) -> str | None:
     """Return the first setting whose value is not accepted, and the values that are, else None.
 
     A setting that is not listed must have its default. So every format refuses a setting or a
     choice that is added to ModelConfig until somebody lists it there.
     """
-    parts = dataclasses.fields(model)
-    values = {f"model.{part.name}": getattr(model, part.name) for part in parts}
-    legal = {f"model.{part.name}": accepted.get(part.name, [part.default]) for part in parts}
+    values, legal = dict[str, Any](), dict[str, Any]()
+    for part in dataclasses.fields(settings):
+        name = settings.inside + part.name
+        values[name] = getattr(settings, part.name)
+        legal[name] = accepted.get(part.name, [part.default])
     return first_refused(values, legal)
 
 

@@ -22,7 +22,7 @@ from jax_transformer.viewer.attention_page import VIEWS
 from jax_transformer.viewer.page import page
 
 MOST_PARAMETERS = 20_000_000
-_REMEDY = "run it elsewhere, for example with experiments.export --format=ctranslate2"
+_REMEDY = "use the page of experiments.serve"
 
 # What transformer.js implements. It computes in float32 whatever the type.
 _SETTINGS: Accepted = {
@@ -31,6 +31,12 @@ _SETTINGS: Accepted = {
     **dict.fromkeys(("tie_source", "output_bias")),
     "activation": ["relu", "swish", "gelu"],
     "norm_position": ["post", "pre"],
+}
+# What beam_search.js implements.
+_DECODING: Accepted = {
+    **dict.fromkeys(("beam_size", "alpha", "patience", "narrowing")),
+    **dict.fromkeys(("max_extra_length", "batch_tokens")),
+    "length_penalty": ["gnmt", "length"],
 }
 
 # Sentences for the demo's model, and what is to be seen. The page turns to the layer and head of an
@@ -80,7 +86,9 @@ def live_content(model: TrainedModel, decoding: DecodingConfig) -> dict[str, Any
     Raises InputError for a model that the page cannot run.
     """
     config, params = model.config.model, half_precision(model.params)
-    size, module, arrays = _checked_size(model, params), model.module, named_leaves(params)
+    if refused := inexpressible(config, _SETTINGS) or inexpressible(decoding, _DECODING):
+        raise InputError(f"--live: {refused}; {_REMEDY}")
+    size, module, arrays = _checked_size(params), model.module, named_leaves(params)
     halves = b"".join(array.astype("<f2").tobytes() for array in arrays.values())
     marks = {
         side: [*getattr(module, name, b"")]
@@ -115,10 +123,8 @@ def half_precision(params: Params) -> Params:
         return jax.tree.map(rounded, jax.device_get(params))
 
 
-def _checked_size(model: TrainedModel, params: Params) -> int:
-    """Return the number of parameters. Raises InputError for a model that the page cannot run."""
-    if refused := inexpressible(model.config.model, _SETTINGS):
-        raise InputError(f"--live: {refused}; {_REMEDY}")
+def _checked_size(params: Params) -> int:
+    """Return the number of parameters. Raises InputError for those that the page cannot hold."""
     leaves = jax.tree.leaves(params)
     if (size := sum(leaf.size for leaf in leaves)) > MOST_PARAMETERS:
         raise InputError(
