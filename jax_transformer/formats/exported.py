@@ -40,7 +40,7 @@ def inexpressible(settings: ModelConfig | DecodingConfig, accepted: Accepted) ->
     """Return the first setting whose value is not accepted, and the values that are, else None.
 
     A setting that is not listed must have its default. So every format refuses a setting or a
-    choice that is added to ModelConfig until somebody lists it there.
+    choice that is added until somebody lists it there.
     """
     values, legal = dict[str, Any](), dict[str, Any]()
     for part in dataclasses.fields(settings):

@@ -1,6 +1,5 @@
 """§3.2.3 One HTML file that shows where each token attends, in every layer and head."""
 
-import base64
 import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
@@ -77,7 +76,7 @@ def _views(maps: Mapping[str, AttentionMap]) -> list[dict[str, Any]]:
             following = [token["text"] for token in queries[1:]] + [end]
             for token, text in zip(queries, following, strict=True):
                 token["writes"] = text.strip()
-        weights = [_encoded(layer.weights) for layer in layers]
+        weights = [_rounded(layer.weights) for layer in layers]
         shown.append(
             {"name": title, "hint": hint, "queries": queries, "keys": keys, "layers": weights}
         )
@@ -89,7 +88,6 @@ def _tokens(pieces: Sequence[str]) -> list[dict[str, str]]:
     return [{"text": spelled(piece)} for piece in pieces]
 
 
-def _encoded(weights: Float[np.ndarray, "H Q K"]) -> str:
-    """Return weights as base64 of little-endian 16-bit shares of 65,535: right to 1/131070."""
-    shares = np.rint(np.asarray(weights, np.float64) * 65535).astype("<u2")
-    return base64.b64encode(shares.tobytes()).decode("ascii")
+def _rounded(weights: Float[np.ndarray, "H Q K"]) -> list[list[list[float]]]:
+    """Return weights by queries, heads and keys, right to 0.00005."""
+    return np.asarray(weights, np.float64).transpose(1, 0, 2).round(4).tolist()

@@ -6,10 +6,10 @@ const PENALTIES = {
   length: (length, alpha) => length ** alpha,
 };
 
-// Yield after each step { read, written }: the hypotheses whose newest token was read, each with
-// what `step` gave and log P of every next token, and those that are one token longer. A hypothesis
-// is { parent, token, logProb, length }; if it has ended, it has a score, and `best` is the one with
-// the highest of all so far.
+// Yield after each step { read, written, best }: the hypotheses whose newest token was read, each
+// with what `step` gave and log P of every next token, and those that are one token longer. A
+// hypothesis is { parent, token, logProb, length }; if it has ended, it has a score, and `best` is
+// the one with the highest of all so far.
 //
 // step(token, state) -> { logits, state, ... }; state is null at the beginning.
 // maxLength: the maximum number of tokens, the end mark included.
@@ -63,10 +63,4 @@ function largest(values, count) {
     best.length = Math.min(best.length, count);
   }
   return best;
-}
-
-function logSoftmax(logits) {
-  const highest = logits.reduce((a, b) => Math.max(a, b));
-  const total = highest + Math.log(sum(logits.map((v) => Math.exp(v - highest))));
-  return logits.map((v) => v - total);
 }

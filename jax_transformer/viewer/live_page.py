@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.vocabularies.base import Vocabulary, spelled
+from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.data.vocabularies.piece_table import PieceTable
 from jax_transformer.data.vocabularies.sentencepiece import byte_pair_model
@@ -105,7 +105,7 @@ def live_content(model: TrainedModel, decoding: DecodingConfig) -> dict[str, Any
         "hint": HINTS.get(model.run.corpus, ""),
         "views": VIEWS,
         "examples": _DEMO if model.run.corpus == "demo" else (),
-        "source": {**_shown(source), "model": _cutting(source)},
+        "source": {**_shown(source), **_cutting(source)},
         "target": _shown(target),
         "marks": marks if any(marks.values()) else {},
         "parameters": [(name, array.size) for name, array in arrays.items()],
@@ -139,32 +139,23 @@ def _checked_size(params: Params) -> int:
 
 
 def _shown(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return the pieces of all ids, and the texts of those that add another than their own.
-
-    A piece that is a part of a character has the number of its byte as its text.
-    """
-    pieces, texts = [*vocabulary.all_pieces], vocabulary.piece_texts
+    """Return the pieces of all ids, and the special ids."""
+    pieces = [*vocabulary.all_pieces]
     if isinstance(vocabulary, LabelVocabulary):
         pieces = [f" {piece}" if piece else "" for piece in pieces]
         pieces[vocabulary.bos_id], pieces[vocabulary.eos_id] = "<s>", "</s>"
-        texts = [text and f" {text}" for text in texts]
-    both = enumerate(zip(pieces, texts, strict=True))
-    others = {i: text for i, (piece, text) in both if text != spelled(piece)}
-    return {
-        "pieces": pieces,
-        "texts": {i: text[0] if isinstance(text, bytes) else text for i, text in others.items()},
-        **{name: getattr(vocabulary, name) for name in ("pad_id", "bos_id", "eos_id", "unk_id")},
-    }
+    ids = {name: getattr(vocabulary, name) for name in ("pad_id", "bos_id", "eos_id", "unk_id")}
+    return {"pieces": pieces, **ids}
 
 
 def _cutting(vocabulary: Vocabulary) -> dict[str, Any]:
     """Return what vocabulary.js needs to cut text. Raises InputError for other algorithms."""
-    table = vocabulary if isinstance(vocabulary, PieceTable) else None
     model = byte_pair_model(vocabulary.sentencepiece or b"")
-    if model is None or (table and not table.is_plain):
+    plain = not isinstance(vocabulary, PieceTable) or vocabulary.is_plain
+    if model is None or not plain:
         raise InputError(
             "--live: expected a vocabulary of sentencepiece's byte pairs (BPE), found another; "
             f"{_REMEDY}"
         )
     charsmap = base64.b64encode(model.charsmap).decode("ascii")
-    return {**model._asdict(), "charsmap": charsmap, "own_ids": table is None}
+    return {**model._asdict(), "charsmap": charsmap}

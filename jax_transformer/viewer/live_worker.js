@@ -3,16 +3,16 @@
 // content: what jax_transformer/viewer/live_page.py writes.
 class Trained {
   constructor(content) {
-    const values = floats(content.weights), parameters = {};
+    const halves = new Float16Array(Uint8Array.fromBase64(content.weights).buffer);
+    const values = new Float32Array(halves), parameters = {};
     let start = 0;
     for (const [name, size] of content.parameters) {
       parameters[name] = values.subarray(start, start += size);
     }
+    const { parses, max_source: longest, target } = content;
+    Object.assign(this, { parses, longest, target });
     this.model = new Transformer(content.config, parameters, content.marks);
     this.source = new Vocabulary(content.source);
-    this.target = new Vocabulary(content.target);
-    this.parses = content.parses;
-    this.longest = content.max_source;
   }
 
   // The tokens of a sentence, cut to the longest that the model reads. A parser reads word by word.
@@ -25,35 +25,33 @@ class Trained {
   }
 
   // Yield what `beamSearch` does, with the attention weights of each hypothesis that was read.
-  * search(tokens, changes, decoding, sown = {}) {
-    const memory = this.model.remember(this.model.encode(tokens, changes, sown));
+  // settings: those of the search, and the changes of the model.
+  * search(tokens, settings, sown = {}) {
+    const memory = this.model.remember(this.model.encode(tokens, settings, sown));
     const step = (token, state) => {
       const attention = {}, cache = state ?? this.model.emptyCache();
-      const after = this.model.decodeStep(memory, cache, token, changes, attention);
+      const after = this.model.decodeStep(memory, cache, token, settings, attention);
       return { logits: after.logits, state: after.cache, attention };
     };
-    const limit = tokens.length + decoding.max_extra_length;
-    yield* beamSearch(step, limit, decoding, this.target.bos_id, this.target.eos_id);
+    const limit = tokens.length + settings.max_extra_length;
+    yield* beamSearch(step, limit, settings, this.target.bos_id, this.target.eos_id);
   }
 
-  // Yield what the page draws: hypotheses by their numbers, in the order in which they were made.
-  // request: { text, changes, decoding }, and `usual`, the last two as the model was trained, if they
-  // are others.
-  * reports({ text, changes, decoding, usual }) {
-    const tokens = this.encode(text), encoder = {}, numbers = new Map();
-    const numberOf = (hypothesis) => {
-      if (!numbers.has(hypothesis)) numbers.set(hypothesis, numbers.size);
-      return numbers.get(hypothesis);
-    };
+  // Yield what the page draws after each step: hypotheses by their numbers, in the order in which
+  // they were made; and at the end { done, ... }. usual: settings of the model as it was trained, if
+  // those of the request are others.
+  * reports({ text, settings, usual }) {
+    const tokens = this.encode(text), encoder = {};
     if (tokens.every((token) => token === this.source.eos_id)) {
       yield { empty: true };
       return;
     }
-    let time = 0, steps = 0, started = performance.now(), last = null;
-    for (const { read, written, best } of this.search(tokens, changes, decoding, encoder)) {
-      time += performance.now() - started;
-      steps++;
+    let count = 0, started = performance.now();
+    const numberOf = (hypothesis) => hypothesis.number ??= count++;
+    for (const { read, written, best } of this.search(tokens, settings, encoder)) {
+      const milliseconds = performance.now() - started;
       yield {
+        milliseconds,
         read: read.map(({ hypothesis, logProbs, attention }) => ({
           id: numberOf(hypothesis),
           attention,
@@ -65,48 +63,29 @@ class Trained {
         }),
         best: best && numberOf(best),
       };
-      last = best;
       started = performance.now();
     }
-    const before = usual && [...this.search(tokens, usual.changes, usual.decoding)].at(-1).best;
-    const textOf = (hypothesis) => this.target.decode(tokensOf(hypothesis));
-    yield {
-      done: true, tokens, encoder, steps, milliseconds: time / steps,
-      output: textOf(last), before: before && textOf(before),
-    };
+    const before = usual && [...this.search(tokens, usual)].at(-1).best;
+    yield { done: true, tokens, encoder, before: before && tokensOf(before) };
   }
 }
+
+const tokensOf = ({ parent, token }) => (parent ? [...tokensOf(parent), token] : []);
 
 let trained = null, newest = 0;
 self.onmessage = ({ data }) => {
   trained ??= new Trained(data.content);
-  if (data.text !== undefined) answer(data).catch((error) => setTimeout(() => { throw error; }));
+  if (data.text !== undefined) answer(data).catch(reportError);
 };
 
+// request.pause: milliseconds between reports, so that a person can follow.
 async function answer(request) {
-  const mine = ++newest;
+  newest = request.number;
+  let due = 0;
   for (const report of trained.reports(request)) {
+    await new Promise((resume) => setTimeout(resume, due - performance.now()));
+    if (request.number !== newest) return;  // a newer request has come
     self.postMessage({ number: request.number, ...report });
-    await new Promise((resume) => setTimeout(resume));
-    if (mine !== newest) return;  // a newer request has come
+    due = performance.now() + request.pause;
   }
-}
-
-function tokensOf(hypothesis) {
-  return hypothesis.parent ? [...tokensOf(hypothesis.parent), hypothesis.token] : [];
-}
-
-// Numbers of 16 bits in base64, as float32.
-function floats(base64) {
-  const text = atob(base64), halves = new Uint16Array(text.length / 2);
-  for (let i = 0; i < halves.length; i++) {
-    halves[i] = text.charCodeAt(2 * i) | text.charCodeAt(2 * i + 1) << 8;
-  }
-  const value = (half) => {
-    const exponent = half >> 10 & 31, fraction = half & 1023;
-    const size = exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction;
-    return half >> 15 ? -size : size;
-  };
-  const table = Float32Array.from({ length: 65536 }, (_, half) => value(half));
-  return Float32Array.from(halves, (half) => table[half]);
 }

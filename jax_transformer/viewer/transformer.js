@@ -9,8 +9,7 @@
 // softmax(q K^T / sqrt(d_k)) of one query, equation (1) of §3.2.1. mask(k): true if it may attend.
 function attentionWeights(query, keys, mask, changes) {
   const scale = (changes.scaled ? query.length ** -0.5 : 1) / changes.temperature;
-  const scores = keys.map((key, k) => (mask(k) ? dot(query, key) * scale : -Infinity));
-  return softmax(scores);
+  return softmax(keys.map((key, k) => (mask(k) ? dot(query, key) * scale : -Infinity)));
 }
 
 // The mean of the values under the weights, the rest of equation (1).
@@ -33,24 +32,19 @@ class MultiHeadAttention {
 
   // x W^K and x W^V of every head.
   keysValues(x) {
-    return { keys: this.split(this.key(x)), values: this.split(this.value(x)) };
+    const { numHeads } = this;
+    return { keys: parts(this.key(x), numHeads), values: parts(this.value(x), numHeads) };
   }
 
   // Let x attend to positions, given by their `keysValues`.
   attend(x, attended, mask, changes, sown) {
-    const weights = this.split(this.query(x)).map((query, h) =>
+    const weights = parts(this.query(x), this.numHeads).map((query, h) =>
       attentionWeights(query, attended.map((position) => position.keys[h]), mask, changes));
     (sown[this.name] ??= []).push(weights);
     const heads = weights.map((own, h) =>
       weightedValues(own, attended.map((position) => position.values[h])));
     heads.forEach((head, h) => { if (changes.dropped.has(`${this.name} ${h}`)) head.fill(0); });
     return this.output(new Float32Array(heads.flatMap((head) => [...head])));
-  }
-
-  split(x) {
-    const width = x.length / this.numHeads;
-    const starts = Array.from({ length: this.numHeads }, (_, h) => h * width);
-    return starts.map((start) => x.subarray(start, start + width));
   }
 }
 
@@ -71,21 +65,24 @@ function positionalEncoding(position, dModel) {
   return sinesAndCosines(position, exponents.map((exponent) => 10000 ** -exponent));
 }
 
-// LayerNorm(x + Sublayer(x)) of §3.1, with `after` the norm; in a relative of the paper's model it
-// stands `before` the sub-layer.
-function addNorm(parameters, name, config) {
-  const norm = layerNorm(parameters, `${name}/norm`, config.norm_epsilon);
-  const same = (x) => x, add = (x, y) => x.map((v, i) => v + y[i]);
-  return config.norm_position === "pre"
-    ? { before: norm, after: add }
-    : { before: same, after: (x, y) => norm(add(x, y)) };
+// LayerNorm(x + Sublayer(x)) (§3.1); in a relative of the paper's model, x + Sublayer(LayerNorm(x)).
+// `before` gives what the sub-layer reads.
+class AddNorm {
+  constructor(parameters, name, config) {
+    const norm = layerNorm(parameters, `${name}/norm`, config), same = (x) => x;
+    [this.before, this.after] = config.norm_position === "pre" ? [norm, same] : [same, norm];
+  }
+
+  apply(x, sublayer) {
+    return this.after(add(x, sublayer(this.before(x))));
+  }
 }
 
-function layerNorm(parameters, name, epsilon) {
+function layerNorm(parameters, name, config) {
   const scale = parameters[`${name}/scale`], bias = parameters[`${name}/bias`];
   return (x) => {
-    const mean = sum(x) / x.length;
-    const deviation = Math.sqrt(sum(x.map((v) => (v - mean) ** 2)) / x.length + epsilon);
+    const mean = sum(x) / x.length, variance = sum(x.map((v) => (v - mean) ** 2)) / x.length;
+    const deviation = Math.sqrt(variance + config.norm_epsilon);
     return x.map((v, i) => (v - mean) / deviation * scale[i] + bias[i]);
   };
 }
@@ -102,41 +99,23 @@ const ACTIVATIONS = {
   gelu: (v) => v * (1 + erf(v / Math.SQRT2)) / 2,
 };
 
-// One matrix E: token -> E[token] sqrt(d_model), and h -> h E^T (§3.4).
-class Embedding {
-  constructor(matrix, dModel) {
-    const starts = Array.from({ length: matrix.length / dModel }, (_, token) => token * dModel);
-    this.rows = starts.map((start) => matrix.subarray(start, start + dModel));
-  }
-
-  embed(token) {
-    return this.rows[token].map((v) => v * this.rows[token].length ** 0.5);
-  }
-
-  logits(hidden) {
-    return new Float32Array(this.rows.map((row) => dot(row, hidden)));
-  }
-}
-
 // ---- models/transformer.py ----
 
 // Self-attention, then a feed-forward network, each in Add & Norm: Figure 1, left (§3.1).
 class EncoderLayer {
   constructor(parameters, name, config) {
     this.selfAttention = new MultiHeadAttention(parameters, `${name}/self_attention`, config.num_heads);
-    this.selfAttentionNorm = addNorm(parameters, `${name}/self_attention_norm`, config);
+    this.selfAttentionNorm = new AddNorm(parameters, `${name}/self_attention_norm`, config);
     this.feedForward = feedForward(parameters, `${name}/feed_forward`, config);
-    this.feedForwardNorm = addNorm(parameters, `${name}/feed_forward_norm`, config);
+    this.feedForwardNorm = new AddNorm(parameters, `${name}/feed_forward_norm`, config);
   }
 
   apply(xs, changes, sown) {
-    const inputs = xs.map(this.selfAttentionNorm.before);
-    const attended = inputs.map((input) => this.selfAttention.keysValues(input));
+    const attended = xs.map((x) => this.selfAttention.keysValues(this.selfAttentionNorm.before(x)));
     return xs.map((x, i) => {
-      const mask = near(i, changes.radius);
-      const attention = this.selfAttention.attend(inputs[i], attended, mask, changes, sown);
-      x = this.selfAttentionNorm.after(x, attention);
-      return this.feedForwardNorm.after(x, this.feedForward(this.feedForwardNorm.before(x)));
+      x = this.selfAttentionNorm.apply(x, (input) =>
+        this.selfAttention.attend(input, attended, near(i, changes.radius), changes, sown));
+      return this.feedForwardNorm.apply(x, this.feedForward);
     });
   }
 }
@@ -146,21 +125,18 @@ class DecoderLayer extends EncoderLayer {
   constructor(parameters, name, config) {
     super(parameters, name, config);
     this.crossAttention = new MultiHeadAttention(parameters, `${name}/cross_attention`, config.num_heads);
-    this.crossAttentionNorm = addNorm(parameters, `${name}/cross_attention_norm`, config);
+    this.crossAttentionNorm = new AddNorm(parameters, `${name}/cross_attention_norm`, config);
   }
 
   // x: the newest position. cached: keys and values of those before it. memory: of the source.
   apply(x, cached, memory, changes, sown) {
-    const input = this.selfAttentionNorm.before(x);
-    const attended = [...cached, this.selfAttention.keysValues(input)];
-    const mask = near(cached.length, changes.radius);
-    const attention = this.selfAttention.attend(input, attended, mask, changes, sown);
-    x = this.selfAttentionNorm.after(x, attention);
-    const query = this.crossAttentionNorm.before(x);
-    const overSource = this.crossAttention.attend(query, memory, () => true, changes, sown);
-    x = this.crossAttentionNorm.after(x, overSource);
-    x = this.feedForwardNorm.after(x, this.feedForward(this.feedForwardNorm.before(x)));
-    return { x, attended };
+    const own = this.selfAttention.keysValues(this.selfAttentionNorm.before(x));
+    const attended = [...cached, own], mask = near(cached.length, changes.radius);
+    x = this.selfAttentionNorm.apply(x, (input) =>
+      this.selfAttention.attend(input, attended, mask, changes, sown));
+    x = this.crossAttentionNorm.apply(x, (input) =>
+      this.crossAttention.attend(input, memory, () => true, changes, sown));
+    return { x: this.feedForwardNorm.apply(x, this.feedForward), attended };
   }
 }
 
@@ -168,21 +144,21 @@ class DecoderLayer extends EncoderLayer {
 // that counts words (§6.3), 1 for each source token that begins one, and each tag that completes one.
 class Transformer {
   constructor(config, parameters, marks = {}) {
-    Object.assign(this, { config, marks, positionTable: parameters.position_table });
-    const embedding = (name) => new Embedding(parameters[`${name}/matrix`], config.d_model);
-    const own = (name, shared) => (parameters[`${name}/matrix`] ? embedding(name) : shared);
-    this.embedding = embedding("embedding");
-    this.targetEmbedding = own("target_embedding", this.embedding);
-    this.outputEmbedding = own("output_embedding", this.targetEmbedding);
+    Object.assign(this, { config, marks, outputBias: parameters.output_bias });
+    const rows = (name, table = parameters[name]) => table && parts(table, table.length / config.d_model);
+    this.positionTable = rows("position_table");
+    // Matrices E with a row for each token, one for all unless the model has more of them (§3.4).
+    this.embedding = rows("embedding/matrix");
+    this.targetEmbedding = rows("target_embedding/matrix") ?? this.embedding;
+    this.outputEmbedding = rows("output_embedding/matrix") ?? this.targetEmbedding;
     const layers = (Layer, stack, count) => Array.from(
       { length: count }, (_, i) => new Layer(parameters, `${stack}_${i}`, config));
     this.encoder = layers(EncoderLayer, "encoder", config.num_layers);
     this.decoder = layers(DecoderLayer, "decoder", config.decoder_layers || config.num_layers);
     const topNorm = (stack) => (config.norm_position === "pre"
-      ? layerNorm(parameters, `${stack}_norm`, config.norm_epsilon) : (x) => x);
+      ? layerNorm(parameters, `${stack}_norm`, config) : (x) => x);
     this.encoderNorm = topNorm("encoder");
     this.decoderNorm = topNorm("decoder");
-    this.outputBias = parameters.output_bias;
   }
 
   // The encoder's hidden state of every source token.
@@ -213,21 +189,20 @@ class Transformer {
       x = after.x;
       return after.attended;
     });
-    let logits = this.outputEmbedding.logits(this.decoderNorm(x));
-    if (this.outputBias) logits = logits.map((v, i) => v + this.outputBias[i]);
-    return { logits, cache: { layers, word } };
+    const hidden = this.decoderNorm(x);
+    const logits = new Float32Array(this.outputEmbedding.map((row) => dot(row, hidden)));  // h E^T
+    return { logits: add(logits, this.outputBias), cache: { layers, word } };
   }
 
+  // E[token] sqrt(d_model) (§3.4), and the position encoding.
   embed(embedding, token, position, word, changes) {
-    const x = embedding.embed(token);
-    if (!changes.positions) return x;
-    const encoding = this.encoding(position, word);
-    return x.map((v, i) => v + encoding[i]);
+    const x = embedding[token].map((v) => v * this.config.d_model ** 0.5);
+    return add(x, changes.positions && this.encoding(position, word));
   }
 
   encoding(position, word) {
-    const { positionTable: table, config: { d_model: dModel } } = this;
-    if (table) return table.subarray(position * dModel, (position + 1) * dModel);
+    const { d_model: dModel } = this.config;
+    if (this.positionTable) return this.positionTable[position];
     if (!this.marks.source) return positionalEncoding(position, dModel);
     // parsing/word_positions.py: half of the encoding is the word's number.
     const exponents = Array.from({ length: dModel / 4 }, (_, i) => i / (dModel / 4 - 1 || 1));
@@ -258,13 +233,21 @@ function dot(x, y) {
   return total;
 }
 
+// x + y, or x if there is no y.
+const add = (x, y) => (y ? x.map((v, i) => v + y[i]) : x);
 const sum = (x) => x.reduce((total, v) => total + v, 0);
+const softmax = (x) => logSoftmax(x).map(Math.exp);
 
-function softmax(scores) {
-  const highest = scores.reduce((a, b) => Math.max(a, b));
-  const powers = scores.map((score) => Math.exp(score - highest));
-  const total = sum(powers);
-  return powers.map((power) => power / total);
+function logSoftmax(x) {
+  const highest = x.reduce((a, b) => Math.max(a, b));
+  const total = highest + Math.log(sum(x.map((v) => Math.exp(v - highest))));
+  return x.map((v) => v - total);
+}
+
+// An array in a number of parts of one length.
+function parts(x, count) {
+  const length = x.length / count;
+  return Array.from({ length: count }, (_, i) => x.subarray(i * length, (i + 1) * length));
 }
 
 // Abramowitz and Stegun's approximation 7.1.26, right to 1.5e-7.

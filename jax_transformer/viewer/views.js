@@ -1,36 +1,37 @@
+// The views of attention: pickers of attention, layer and head, and the tokens with their weights.
+
 const ROW = 30;  // height of a token, as in the style sheet
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
-// What is shown: the number of heads, and of each attention { name, hint, queries, keys, layers }.
-// layers[i]() is the weights of a layer, heads by queries by keys.
-const shown = { heads: 0, views: [], isDropped: () => false, drawn: () => {} };
-const state = { layer: Infinity, head: -1 };  // the last layer: see turnTo
+// What is shown of each attention: { name, hint, queries, keys, layers }, where a weight is
+// layers[layer][query][head][key].
+const shown = { views: [], isDropped: () => false, drawn: () => {} };
+// What is picked. Head 0 is the mean of all. The token `index` of a side is active, none if it is -1.
+const state = { view: 2, layer: Infinity, head: 0, side: "queries", index: 1, pinned: false };
+// As a view opens: in the decoder the first query reads no word, so the second is active.
+const SECOND = { side: "queries", index: 1, pinned: false };
 
-// Show other views, with the layer and head that are picked.
-function showViews(changes, view) {
-  Object.assign(shown, changes);
-  turnTo(view);
-  tokens();
-  pickers();
+const current = () => shown.views[state.view];
+
+// Show what these changes of the state pick.
+function look(changes) {
+  Object.assign(state, changes);
+  const { hint, layers } = current();
+  state.layer = Math.min(state.layer, layers.length - 1);  // stacks may differ in their layers
+  state.index = Math.min(state.index, current()[state.side].length - 1);
+  byId("hint").textContent = hint;
+  picker("views", "view", shown.views.map((view) => view.name), SECOND);
+  picker("layers", "layer", layers.map((_, layer) => layer + 1));
+  picker("heads", "head", ["mean", ...layers[0][0].map((_, h) => h + 1)], {}, thumbnail);
+  tokens("queries", "from");
+  tokens("keys", "to");
   draw();
 }
 
-// The second query is chosen at first: in the decoder the first reads no word. The encoder may have
-// more layers than the decoder, or fewer.
-function turnTo(view) {
-  state.layer = Math.min(state.layer, shown.views[view].layers.length - 1);
-  const index = Math.min(1, shown.views[view].queries.length - 1);
-  Object.assign(state, { view, side: "queries", index, pinned: false });
-}
-
 function weight(query, key, head = state.head) {
-  const { queries, keys } = shown.views[state.view];
-  const all = shown.views[state.view].layers[state.layer]();
-  const at = (h) => all[(h * queries.length + query) * keys.length + key];
-  if (head >= 0) return at(head);
-  let sum = 0;
-  for (let h = 0; h < shown.heads; h++) sum += at(h);
-  return sum / shown.heads;
+  const heads = current().layers[state.layer][query];
+  const rows = head ? [heads[head - 1]] : heads;
+  return rows.reduce((total, row) => total + (row[key] ?? 0), 0) / rows.length;  // 0 of later tokens
 }
 
 function element(name, properties = {}, ...children) {
@@ -39,24 +40,24 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-function radios(id, names, chosen, choose, extra = () => []) {
-  const box = byId(id);
-  box.querySelectorAll("label").forEach((label) => label.remove());
-  names.forEach(([value, text]) => {
-    const input = element("input", { type: "radio", name: id, value, checked: value === chosen });
-    input.addEventListener("change", () => { choose(value); draw(); });
-    const label = element("label", {}, input, element("span", {}, ...extra(value), text));
-    label.classList.toggle("dropped", id === "heads" && shown.isDropped(value));
-    box.append(label);
-  });
+function picker(id, part, names, changes = {}, icon = () => "") {
+  byId(id).replaceChildren(...names.map((name, value) => {
+    const input = element("input", { type: "radio", name: part, checked: value === state[part] });
+    input.addEventListener("change", () => {
+      look({ ...changes, [part]: value });
+      byId(id).querySelector(":checked").focus();  // it was made anew
+    });
+    return element("label", {}, input, icon(value), name);
+  }));
 }
 
 function thumbnail(head) {
-  const { queries, keys } = shown.views[state.view];
+  const { queries, keys } = current();
   const canvas = element("canvas", { width: keys.length, height: queries.length });
+  canvas.classList.toggle("dropped", shown.isDropped(head));
   canvas.setAttribute("aria-hidden", "true");
   const context = canvas.getContext("2d");
-  context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--focus");
+  context.fillStyle = "#4a90f0";  // on dark and light
   queries.forEach((_, q) => keys.forEach((_, k) => {
     context.globalAlpha = weight(q, k, head);
     context.fillRect(k, q, 1, 1);
@@ -64,128 +65,88 @@ function thumbnail(head) {
   return canvas;
 }
 
-// Only what changes is made anew: the input that was just used has to keep the focus.
-function pickers() {
-  const views = shown.views.map((view, i) => [i, view.name]);
-  radios("views", views, state.view, (value) => {
-    turnTo(value);
-    tokens();
-    layerPicker();
-  });
-  layerPicker();
-}
-
-function layerPicker() {
-  const layers = shown.views[state.view].layers.map((_, i) => [i, `${i + 1}`]);
-  radios("layers", layers, state.layer, (value) => { state.layer = value; headPicker(); });
-  headPicker();
-}
-
-function headPicker() {
-  const heads = [[-1, "mean"], ...Array.from({ length: shown.heads }, (_, i) => [i, `${i + 1}`])];
-  radios("heads", heads, state.head, (value) => { state.head = value; }, (h) => [thumbnail(h)]);
-}
-
-function tokens() {
-  const view = shown.views[state.view];
-  byId("hint").textContent = view.hint;
-  for (const side of ["queries", "keys"]) {
-    const box = byId(side);
-    box.replaceChildren(element("h2", {}, side === "queries" ? "from" : "to"));
-    view[side].forEach((token, index) => {
-      const button = element("button", { className: "token", type: "button" },
-        element("span", { className: "text" }, token.text));
-      if (token.writes !== undefined) button.append(element("small", {}, `→ ${token.writes}`));
-      button.append(element("span", { className: "weight" }));
-      const show = () => { if (!state.pinned) { Object.assign(state, { side, index }); draw(); } };
-      button.addEventListener("mouseenter", show);
-      button.addEventListener("focus", show);
-      button.addEventListener("click", () => {
-        const again = state.pinned && state.side === side && state.index === index;
-        Object.assign(state, { side, index, pinned: !again });
-        draw();
-      });
-      button.addEventListener("keydown", (event) => move(event, side, index));
-      box.append(button);
+function tokens(side, title) {
+  const buttons = current()[side].map(({ text, writes }, index) => {
+    const button = element("button", { className: "token", type: "button" },
+      element("span", { className: "text" }, text),
+      ...(writes === undefined ? [] : [element("small", {}, `→ ${writes}`)]),
+      element("span", { className: "weight" }));
+    const show = () => { if (!state.pinned) activate({ side, index }); };
+    button.addEventListener("mouseenter", show);
+    button.addEventListener("focus", show);
+    button.addEventListener("click", () => {
+      const again = state.pinned && state.side === side && state.index === index;
+      activate({ side, index, pinned: !again });
     });
-  }
+    return button;
+  });
+  byId(side).replaceChildren(element("h2", {}, title), ...buttons);
 }
 
-function move(event, side, index) {
-  const other = side === "queries" ? "keys" : "queries";
-  const goal = {
-    ArrowUp: [side, index - 1], ArrowDown: [side, index + 1],
-    ArrowLeft: ["queries", index], ArrowRight: ["keys", index],
-  }[event.key];
-  if (!goal || (goal[0] === side && goal[1] === index)) return;
-  const there = byId(goal[0]).querySelectorAll(".token");
-  const next = there[goal[0] === other ? Math.min(goal[1], there.length - 1) : goal[1]];
-  event.preventDefault();
-  if (next) next.focus();
+function activate(changes) {
+  Object.assign(state, changes);
+  draw();
 }
 
-function line(query, key, opacity) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", "line");
-  const ends = { x1: 0, y1: (query + 0.5) * ROW, x2: 100, y2: (key + 0.5) * ROW, opacity };
-  Object.entries(ends).forEach(([name, value]) => made.setAttribute(name, value));
-  return made;
+// Let the arrow keys move among the buttons of a box: up and down in their order, and to what
+// `left` and `right` give for a button.
+function moveByArrows(box, left, right) {
+  box.addEventListener("keydown", (event) => {
+    const all = [...box.querySelectorAll("button")], here = all.indexOf(event.target);
+    const goals = {
+      ArrowUp: () => all[here - 1], ArrowDown: () => all[here + 1], ArrowLeft: left, ArrowRight: right,
+    };
+    if (!(event.key in goals)) return;
+    event.preventDefault();
+    goals[event.key](event.target)?.focus();
+  });
 }
 
+function beside(side) {
+  return (button) => {
+    const row = [...button.parentElement.children].indexOf(button), others = byId(side).children;
+    return others[Math.min(row, others.length - 1)];
+  };
+}
+
+// Lines between tokens, and the weights of those that the active token attends to, or that attend to it.
 function draw() {
   if (!shown.views.length) return;
-  const { queries, keys } = shown.views[state.view];
-  const active = state.side !== null;
-  const height = ROW * Math.max(queries.length, keys.length);
-  const svg = byId("lines");
-  svg.setAttribute("viewBox", `0 0 100 ${height}`);
-  svg.style.height = `${height}px`;
-  const drawn = [];
-  queries.forEach((_, q) => keys.forEach((_, k) => {
-    const visible = !active || (state.side === "queries" ? q : k) === state.index;
-    const w = visible ? weight(q, k) : 0;
-    if (w >= 0.02) drawn.push(line(q, k, w));
-  }));
-  svg.replaceChildren(...drawn);
-  for (const side of ["queries", "keys"]) {
-    byId(side).querySelectorAll(".token").forEach((token, i) => {
-      token.classList.toggle("active", active && side === state.side && i === state.index);
-      token.setAttribute("aria-pressed", state.pinned && token.classList.contains("active"));
-      const w = !active || side === state.side ? null
-        : side === "keys" ? weight(state.index, i) : weight(i, state.index);
+  const { queries, keys } = current(), { side, index, pinned } = state, active = index >= 0;
+  const shareOf = (i) => (side === "queries" ? weight(index, i) : weight(i, index));
+  const lines = queries.flatMap((_, q) => keys.map((_, k) => [q, k]))
+    .filter(([q, k]) => !active || (side === "queries" ? q : k) === index)
+    .map(([q, k]) => [(q + 0.5) * ROW, (k + 0.5) * ROW, weight(q, k)]).filter(([, , w]) => w >= 0.02);
+  byId("lines").style.height = `${ROW * Math.max(queries.length, keys.length)}px`;
+  byId("lines").innerHTML = lines.map(([from, to, w]) =>
+    `<line x1="0" y1="${from}" x2="100%" y2="${to}" opacity="${w}"/>`).join("");
+  for (const box of [byId("queries"), byId("keys")]) {
+    box.querySelectorAll(".token").forEach((token, i) => {
+      const own = box.id === side, w = active && !own ? shareOf(i) : null;
+      token.classList.toggle("active", own && i === index);
+      token.setAttribute("aria-pressed", pinned && own && i === index);
       token.querySelector(".weight").textContent = w === null ? "" : w.toFixed(3);
-      token.style.background = w === null ? ""
-        : `color-mix(in srgb, var(--accent) ${(100 * w).toFixed(1)}%, transparent)`;
+      token.style.setProperty("--weight", `${100 * w}%`);
     });
   }
-  describe(active);
+  byId("description").textContent = active ? description(shareOf)
+    : "No token is chosen: all weights of 0.02 and more are drawn.";
   shown.drawn();
 }
 
-function describe(active) {
-  const view = shown.views[state.view];
-  if (!active) {
-    byId("description").textContent = "No token is chosen: all weights of 0.02 and more are drawn.";
-    return;
-  }
-  const quoted = (token) => `“${token.text.trim()}”`;
-  const ours = view[state.side][state.index];
-  const others = state.side === "queries" ? view.keys : view.queries;
-  const ranked = others.map((token, i) => [
-    state.side === "queries" ? weight(state.index, i) : weight(i, state.index), token,
-  ]).sort((a, b) => b[0] - a[0]).filter(([w]) => w >= 0.005).slice(0, 5);
-  const list = ranked.map(([w, token]) => `${quoted(token)} ${w.toFixed(3)}`).join(", ");
-  const doing = ours.writes === undefined ? "" : ` (reads this, writes “${ours.writes.trim()}”)`;
-  byId("description").textContent = state.side === "queries"
-    ? `${quoted(ours)}${doing} attends to ${list}`
-    : `${quoted(ours)} is attended to by ${list || "no token"}`;
+function description(shareOf) {
+  const { queries, keys } = current(), isQuery = state.side === "queries";
+  const ours = (isQuery ? queries : keys)[state.index];
+  const quoted = (text) => `“${text.trim()}”`;
+  const list = (isQuery ? keys : queries).map(({ text }, i) => [shareOf(i), text])
+    .sort((a, b) => b[0] - a[0]).filter(([w]) => w >= 0.005).slice(0, 5)
+    .map(([w, text]) => `${quoted(text)} ${w.toFixed(3)}`).join(", ");
+  const doing = ours.writes === undefined ? "" : ` (reads this, writes ${quoted(ours.writes)})`;
+  return isQuery ? `${quoted(ours.text)}${doing} attends to ${list}`
+    : `${quoted(ours.text)} is attended to by ${list || "no token"}`;
 }
 
-function release() {
-  Object.assign(state, { side: null, pinned: false });
-  draw();
-}
+moveByArrows(byId("map"), beside("queries"), beside("keys"));
+const release = () => activate({ index: -1, pinned: false });
 byId("map").addEventListener("mouseleave", () => { if (!state.pinned) release(); });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") release(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  if (shown.views.length) headPicker();
-});

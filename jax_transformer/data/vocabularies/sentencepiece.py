@@ -249,7 +249,7 @@ _PIECE, _TRAINER, _NORMALIZER = 1, 2, 3  # of the model
 _TEXT, _SCORE, _KIND = 1, 2, 3  # of a piece
 _MODEL_TYPE, _SPACE_LAST, _BYTE_FALLBACK = 3, 24, 35  # of the trainer's options
 _CHARSMAP, _DUMMY_PREFIX, _NO_EXTRA_SPACES, _ESCAPES = 2, 3, 4, 5  # of the normalizer's
-_NORMAL, _BPE = 1, 2
+_NORMAL, _USER_DEFINED, _UNUSED, _BPE = 1, 4, 5, 2
 
 
 def model_pieces(content: bytes) -> Iterator[tuple[int, str, int]]:
@@ -272,15 +272,14 @@ def trainer_option(content: bytes, option: int) -> int:
 class BytePairModel(NamedTuple):
     """All that a model of byte pairs cuts text by: its pieces and its normalization.
 
-    kinds: of each piece, by the numbers of sentencepiece_model.proto. charsmap: compiled rules.
-    dummy_prefix: True if a text begins with a space. extra_spaces: True if each of several spaces
-    counts. escapes: True if a space is U+2581 in pieces. byte_fallback: True if an unknown
-    character is its bytes.
+    scores: of each piece that a merge may make. whole: pieces that a user has defined, the longest
+    first. charsmap: compiled rules. dummy_prefix: True if a text begins with a space. extra_spaces:
+    True if each of several spaces counts. escapes: True if a space is U+2581 in pieces.
+    byte_fallback: True if an unknown character is its bytes.
     """
 
-    pieces: list[str]
-    kinds: list[int]
-    scores: list[float]
+    scores: dict[str, float]
+    whole: list[str]
     charsmap: bytes
     dummy_prefix: bool
     extra_spaces: bool
@@ -289,16 +288,22 @@ class BytePairModel(NamedTuple):
 
 
 def byte_pair_model(content: bytes) -> BytePairModel | None:
-    """Read a model of sentencepiece; None if it cuts by another algorithm than byte pairs."""
+    """Read a model of sentencepiece; None if it cuts by another algorithm than byte pairs.
+
+    None also if it has pieces that are not to be used.
+    """
     parts: dict[int, Any] = {_TRAINER: b"", _NORMALIZER: b"", **dict(_fields(content))}
     trainer, rules = (dict(_fields(parts[part])) for part in (_TRAINER, _NORMALIZER))
-    if trainer.get(_MODEL_TYPE) != _BPE:
-        return None
     encoded = [dict(_fields(value)) for field, value in _fields(content) if field == _PIECE]
+    kinds = {piece[_TEXT].decode(): piece.get(_KIND, _NORMAL) for piece in encoded}
+    scores = [struct.unpack("<f", piece.get(_SCORE, bytes(4)))[0] for piece in encoded]
+    if trainer.get(_MODEL_TYPE) != _BPE or _UNUSED in kinds.values():
+        return None
+    both = zip(kinds, scores, strict=True)
+    whole = [piece for piece, kind in kinds.items() if kind == _USER_DEFINED]
     return BytePairModel(
-        pieces=[piece[_TEXT].decode() for piece in encoded],
-        kinds=[piece.get(_KIND, _NORMAL) for piece in encoded],
-        scores=[struct.unpack("<f", piece.get(_SCORE, bytes(4)))[0] for piece in encoded],
+        scores={p: score for p, score in both if kinds[p] in (_NORMAL, _USER_DEFINED)},
+        whole=sorted(whole, key=len, reverse=True),
         charsmap=rules.get(_CHARSMAP, b""),
         dummy_prefix=bool(rules.get(_DUMMY_PREFIX, True)),
         extra_spaces=not rules.get(_NO_EXTRA_SPACES, True),
