@@ -46,7 +46,7 @@ def average(
     n = len(steps)
     if n < last:
         logger.warning("training.average_last=%d: %s has %d good checkpoints", last, folder, n)
-    return steps, jax.tree.map(lambda s, x: (s / n).astype(x.dtype), total, params_like)
+    return steps, jax.tree.map(lambda s, x: np.asarray(s / n, x.dtype), total, params_like)
 
 
 def save_average(

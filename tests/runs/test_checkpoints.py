@@ -324,6 +324,7 @@ def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
         stack = np.stack([model(step)[0][name].astype(np.float64) for step in steps])
         assert mean[name].tobytes() == stack.mean(axis=0).astype(mean[name].dtype).tobytes()
     assert jax.tree.map(lambda x: x.dtype, mean) == jax.tree.map(lambda x: x.dtype, params)
+    assert all(isinstance(array, np.ndarray) for array in jax.tree.leaves(mean))
     for number in ([1, 2], steps):  # the second replaces the first
         averages.save_average(tmp_path / "averaged", mean, number, {})
     assert len([path for path in (tmp_path / "averaged").iterdir() if path.is_dir()]) == 1
