@@ -56,11 +56,8 @@ def test_a_phrase_is_not_begun_if_no_token_can_go_on_with_its_word():
     assert automaton.forbidden[after_a].tolist() == [False] * 3 + [True, False, True, False]
     letters = phrase_automaton(["z"], [*words, "o"], EOS)  # " zo" is another word
     assert not letters.forbidden[0, 3]
-    assert letters.forbidden[letters.next_state[0, 3]].tolist() == [
-        *[False] * 2,
-        *[True] * 5,
-        False,
-    ]
+    after_z = letters.next_state[0, 3]
+    assert letters.forbidden[after_z].tolist() == [*[False] * 2, *[True] * 5, False]
 
 
 def test_phrases_are_lines_with_something_to_read():
