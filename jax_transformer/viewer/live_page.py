@@ -22,7 +22,7 @@ from jax_transformer.viewer.attention_page import VIEWS
 from jax_transformer.viewer.page import page
 
 MOST_PARAMETERS = 20_000_000
-_REMEDY = "use the page of experiments.serve"
+_REMEDY = "use the page of experiments.serve, or experiments.export --format=ctranslate2"
 
 # What transformer.js implements. It computes in float32 whatever the type.
 _SETTINGS: Accepted = {

@@ -289,7 +289,7 @@ def test_the_model_of_the_site_writes_what_the_run_wrote_before_rounding(compute
         ("MOST_PARAMETERS", 100, ["100", "experiments.serve"]),
         ("_SETTINGS", {}, ["model.num_layers", "experiments.serve"]),
         ("_DECODING", {}, ["decoding.max_extra_length", "experiments.serve"]),
-        ("byte_pair_model", lambda _: None, ["BPE", "experiments.serve"]),
+        ("byte_pair_model", lambda _: None, ["BPE", "experiments.serve", "ctranslate2"]),
     ],
 )
 def test_what_javascript_cannot_run_is_refused(attribute, value, named, tmp_path, monkeypatch):
