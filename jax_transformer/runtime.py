@@ -86,6 +86,16 @@ def keep_freed_memory() -> bool:
     return all(libc.mallopt(name, value) == 1 for name, value in settings)
 
 
+def return_freed_memory() -> None:
+    """Let glibc return what `keep_freed_memory` has made it keep so far; call it after compiling.
+
+    What a compilation leaves behind lies between the activations of the steps around it, so that
+    later steps would take other memory.
+    """
+    if not _may_use_accelerator() and platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def split_cpu() -> int:
     """Make each core of a small CPU a device of its own, with one thread; return their number.
 

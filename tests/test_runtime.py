@@ -1,6 +1,7 @@
 """The process of a command: where compiled functions are cached, and what its launcher says."""
 
 import os
+import platform
 import pwd
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from jax_transformer.files import cache_folder, expanded
 from jax_transformer.runs.bucket import Bucket
 from jax_transformer.runs.run_dir import RunFolder
 
+CPU = {"JAX_PLATFORMS": "cpu"}
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 SETTINGS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
@@ -39,6 +41,24 @@ def test_compiled_functions_are_cached_in_a_private_folder(uncached, tmp_path, m
     found = [getattr(jax.config, name) for name in SETTINGS]
     assert found == [str(tmp_path / "jax_transformer"), 0.0]
     assert runtime.enable_compilation_cache() is None  # JAX has a folder already
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_freed_memory_is_kept_until_it_is_returned():
+    code = """
+import os, resource
+from jax_transformer import runtime
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+assert runtime.keep_freed_memory()
+before = resident()
+blocks = [bytearray(b"x") * 2**20 for _ in range(300)]
+del blocks[:-1]
+assert resident() - before > 250 * 2**20
+runtime.return_freed_memory()
+assert resident() - before < 50 * 2**20
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | CPU)
 
 
 def test_each_core_of_a_small_cpu_becomes_a_device(monkeypatch):

@@ -41,6 +41,7 @@ from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.preemption import KINDS, Preemption
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.runs.step import schedule_of, stack_params, training_step, unstack
+from jax_transformer.runtime import return_freed_memory
 from jax_transformer.training.train_step import TrainState, abstract_params, initial_state
 from jax_transformer.types import Params
 
@@ -257,7 +258,8 @@ class Trainer:
             jax.profiler.StepTraceAnnotation("train", step_num=step),
         ):
             state, metrics = self._step(state, batch)
-        compilations = len(compilation_events()) - before
+        if compilations := len(compilation_events()) - before:
+            return_freed_memory()
         epoch = number // self.data.parts
         return state, StepRecord(step, epoch, index, plan, metrics, seconds, compilations)
 
