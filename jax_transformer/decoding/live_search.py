@@ -157,37 +157,45 @@ class _Group:
 
     def compile(self) -> None:
         """Compile the next size, if there is one, and take it into use."""
-        if self.to_compile:
-            size = self.to_compile.pop(0)
+        sizes = self.to_compile  # `close`, which another thread calls, has a list of its own
+        if sizes:
+            size = sizes.pop(0)
             self.pool(size).advance([], 0)
             self.sizes.append(size)
+            self._free()
 
-    def advance(self) -> tuple[int, list[_Done]]:
-        """Let lines enter the smallest slots for all; return their number, and lines that are done.
+    def _free(self) -> None:
+        """Free slots without lines, but for the fewest, which a single line is in soon enough."""
+        keep = self.sizes[0]
+        self.pools = [p for p in self.pools if p.lines or (p.size == keep and not p.spoiled)]
 
-        Those in slots of another size stay there until they are done.
+    def advance(self, done: list[_Done]) -> int:
+        """Let lines enter the smallest slots for all; return their number.
+
+        Those in slots of another size stay there until they are done. Lines that are done are
+        appended to `done`, which has those of some slots if the search in others fails.
         """
         sizes = (size for size in self.sizes if self.total <= size)
         into = self.pool(next(sizes, self.sizes[-1]))
         most, began = into.most_new, 0
-        if self.waiting and self.waiting[0].alone:
+        alone = bool(self.waiting) and self.waiting[0].alone
+        if alone:
             most, into = 1, _Pool(self.search, self.stream, self.sizes[0], self.width)
             into.spoiled = True
             self.pools.append(into)
         new = list[_Entry]()
-        while self.waiting and len(new) < most:
+        while self.waiting and self.waiting[0].alone == alone and len(new) < most:
             entry = self.waiting.pop(0)
             if entry.result.running():  # it comes from a shorter search, or from a spoiled one
                 new.append(entry)
             elif entry.result.set_running_or_notify_cancel():
                 new.append(entry)
                 began += 1
-        done = list[_Done]()
         others = [pool for pool in self.pools if pool.lines and pool is not into]
         for pool, own in ((into, new), *((pool, []) for pool in others)):
             done += pool.advance(own, 0 if self.waiting else steps(pool.size, self.width))
-        self.pools = [pool for pool in self.pools if pool.lines or not pool.spoiled]
-        return began, done
+        self._free()
+        return began
 
 
 class LiveSearch:
@@ -244,18 +252,17 @@ class LiveSearch:
         group = next((group for group in busy if group.total), busy[0])
         self._groups.remove(group)
         self._groups.append(group)
-        before = group.lines
+        before, began, done = group.lines, 0, list[_Done]()
         try:
             if not group.total or group.total > group.sizes[-1]:
                 group.compile()
-            began, done = group.advance()
+            began = group.advance(done)
         except BaseException as error:  # of any kind: the clients are answered, others go on
             inside = (entry for pool in group.pools for entry in pool.lines.values())
             for entry in (*inside, *group.waiting):
                 if entry.result.running() or entry.result.set_running_or_notify_cancel():
                     entry.result.set_exception(error)
             group.pools, group.waiting = [], []
-            return 0, before
         finished = list[_Done]()
         for each in done:
             entry = each.entry

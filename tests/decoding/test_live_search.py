@@ -9,6 +9,7 @@ import pytest
 from tiny_translator import model_of, params_of
 
 from jax_transformer.config import DecodingConfig
+from jax_transformer.decoding import live_search
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.line_search import Line, LineSearch, Sentence, Translation
 from jax_transformer.decoding.live_search import LiveSearch, sizes
@@ -233,3 +234,56 @@ def test_a_fault_is_told_to_its_lines_and_later_ones_are_answered(fake):
     second = add(live, "b")
     finish(live)
     assert text_of(second) == "b"
+
+
+def test_a_fault_in_some_slots_leaves_what_others_have_done(fake, monkeypatch):
+    monkeypatch.setattr(live_search, "steps", lambda size, width: 4)
+    search, streams = fake
+    live = LiveSearch(search, 1)
+    long = add(live, "x" * 20)
+    live.advance()
+    short = add(live, "y", turn=1)  # it needs more slots
+    live.advance()
+    advance = streams[0].advance
+
+    def failing(params: Any, slots: Any, *rest: Any) -> Any:
+        if slots["shape"][0] == 1:
+            raise RuntimeError("no memory")
+        return advance(params, slots, *rest)
+
+    monkeypatch.setattr(streams[0], "advance", failing)
+    finish(live)
+    assert isinstance(long.exception(0), RuntimeError)
+    assert text_of(short) == "y"
+
+
+def test_lines_without_an_output_are_searched_again_in_slots_of_their_own(fake, monkeypatch):
+    search, streams = fake
+    ended = streams[0].ended
+
+    def not_numbers(outputs: Any) -> Any:  # as if a bad line had been in all shared slots
+        devices, numbers, found = ended(outputs)
+        if streams[0].calls[-1][0] > 1:
+            found.scores[:] = np.nan
+        return devices, numbers, found
+
+    monkeypatch.setattr(streams[0], "ended", not_numbers)
+    live = LiveSearch(search, 1)
+    lines = [add(live, "xxx", turn=20) for _ in range(8)]
+    (group,) = [group for group in live._groups if group.waiting]
+    while not any(entry.alone for entry in group.waiting):
+        live.advance()
+    lines += [add(live, "new", turn=7) for _ in range(2)]
+    finish(live)
+    assert [text_of(each) for each in lines] == ["xxx"] * 8 + ["new"] * 2
+
+
+def test_slots_without_lines_are_freed_but_for_the_fewest(fake):
+    search, _ = fake
+    live = LiveSearch(search, 1)
+    assert [*live.warm_up()]
+    finish(live)
+    several = [add(live, letter) for letter in "abcdefg"]
+    finish(live)
+    assert all(each.done() for each in several)
+    assert {pool.size for group in live._groups for pool in group.pools} == {1}
