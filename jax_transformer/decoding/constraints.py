@@ -156,10 +156,14 @@ def no_repeated_ngram(n: int, space: Space) -> Mask:
 
 
 class Phrases(NamedTuple):
-    """An automaton that reads tokens and forbids those that complete a phrase: see `phrases.py`."""
+    """An automaton that reads tokens and forbids those that complete a phrase: see `phrases.py`.
+
+    without_ended: the state in which phrases that end with the newest token are forgotten.
+    """
 
     next_state: Int[AnyArray, "states V"]
     forbidden: Bool[AnyArray, "states V"]
+    without_ended: Int[AnyArray, " states"]
 
 
 def without_phrases(phrases: Phrases, space: Space) -> Mask:
@@ -174,9 +178,10 @@ def without_phrases(phrases: Phrases, space: Space) -> Mask:
         return jnp.asarray(phrases.next_state)[states, token]
 
     def allowed(states: Int[Array, " N"], count: Int[Array, ""]) -> Bool[Array, "N V"]:
+        after_prefix = jnp.asarray(phrases.without_ended)[states]
+        states = jnp.where(count == space.given, after_prefix, states)
         forbidden = jnp.asarray(phrases.forbidden)[states]
-        ends_prefix = (count == space.given) & forbidden[:, space.eos_id]
-        return ~forbidden | (ends_prefix | (count + 1 >= space.limits))[:, None]
+        return ~forbidden | (count + 1 >= space.limits)[:, None]
 
     return Mask(jnp.zeros(len(space.limits), jnp.int32), remember, allowed)
 

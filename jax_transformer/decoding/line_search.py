@@ -361,7 +361,7 @@ class LineSearch(ABC):
         phrases = [readable(phrase, vocabulary.knows) for phrase in phrases]
         table = phrase_automaton(phrases, vocabulary.piece_texts, vocabulary.eos_id)
         rows = 1 << len(table.next_state).bit_length()
-        padded = [np.pad(array, ((0, rows - len(array)), (0, 0))) for array in table]
+        padded = [np.resize(array, (rows, *array.shape[1:])) for array in table]
         return self.devices.replicate(Phrases(*padded))
 
 

@@ -46,28 +46,28 @@ def phrase_automaton(phrases: Sequence[str], texts: Sequence[str | bytes], eos_i
     # Tokens whose letters occur in no phrase are alike.
     kinds = dict[str | bytes, int]()
     of_token = [kinds.setdefault(reader.abbreviated(text), len(kinds)) for text in texts]
-    start = _State()
-    numbers, todo = dict[_State, int]({start: 0}), list[_State]([start])
-    next_rows, forbidden_rows = list[list[int]](), list[list[bool]]()
-    while todo:
-        state = todo.pop(0)
-        next_row, forbidden_row = [], []
-        for text in kinds:
-            after, complete = reader.read(state, text)
-            if not complete and after not in numbers:
-                numbers[after] = len(numbers)
-                todo.append(after)
-            next_row.append(numbers.get(after, 0))
-            forbidden_row.append(complete)
-        next_rows.append(next_row)
-        forbidden_rows.append(forbidden_row)
+    states = [_State()]
+    numbers = {states[0]: 0}
+
+    def number(state: _State) -> int:
+        if state not in numbers:
+            numbers[state] = len(states)
+            states.append(state)
+        return numbers[state]
+
+    next_rows, forbidden_rows, without_ended = [], [], []
+    for state in states:  # it grows
+        read = [reader.read(state, text) for text in kinds]
+        next_rows.append([number(after) for after, _ in read])
+        forbidden_rows.append([complete for _, complete in read])
+        without_ended.append(number(reader.without_ended(state)))
     next_state, forbidden = np.array(next_rows, np.int32), np.array(forbidden_rows, np.bool_)
     # The end of the text is the end of a word.
     cannot_end = np.array([reader.read(state, _SPACE)[1] for state in numbers])
     forbidden |= _leads_nowhere(next_state, forbidden, cannot_end, [*map(bool, kinds)])
     forbidden = forbidden[:, of_token]
     forbidden[:, eos_id] = cannot_end
-    return Phrases(next_state[:, of_token], forbidden)
+    return Phrases(next_state[:, of_token], forbidden, np.array(without_ended, np.int32))
 
 
 def _leads_nowhere(
@@ -106,6 +106,11 @@ class _Reader:
             if read in self._letters or not short.endswith(read):
                 short += read
         return short
+
+    def without_ended(self, state: _State) -> _State:
+        """Return the state without the phrases that are complete if their last word is."""
+        left = {(n, count) for n, count in state.matches if count < len(self._phrases[n])}
+        return state._replace(matches=frozenset(left))
 
     def read(self, state: _State, text: str | bytes) -> tuple[_State, bool]:
         """Return the state after a text, and whether a phrase was completed in it."""

@@ -4,6 +4,7 @@ import io
 import random
 import re
 
+import numpy as np
 import pytest
 import sentencepiece
 from refusals import refusal
@@ -58,6 +59,33 @@ def test_a_phrase_is_not_begun_if_no_token_can_go_on_with_its_word():
     assert not letters.forbidden[0, 3]
     after_z = letters.next_state[0, 3]
     assert letters.forbidden[after_z].tolist() == [*[False] * 2, *[True] * 5, False]
+
+
+def test_after_a_prefix_that_ends_with_a_phrase_others_are_refused_and_something_is_allowed():
+    draw = random.Random(5)
+    pieces = [" a", " b", " ab", " c", "a", "b", "c", ".", " .", "-", " a b"]
+    ended = 0
+    for _ in range(300):
+        texts = ["", "", "", *draw.sample(pieces, draw.randint(2, 8))]
+        letters = ("".join(draw.choices("abc .-", k=draw.randint(1, 5))) for _ in range(3))
+        phrases = [" ".join(text.split()) for text in letters if text.strip()] or ["a"]
+        automaton = phrase_automaton(phrases, texts, EOS)
+        prefix = draw.choices(range(3, len(texts)), k=draw.randint(1, 3))
+        state, text, token = 0, "".join(texts[token] for token in prefix), 0
+        for token in prefix:
+            state = automaton.next_state[state, token]
+        given, row = len(text), automaton.without_ended[state]
+        for _ in range(7):
+            token = draw.choice(np.flatnonzero(~automaton.forbidden[row])[2:])
+            text += texts[token]
+            if token == EOS:
+                ended += 1
+                for phrase in phrases:
+                    for found in re.finditer(f"(?={pattern(phrase)})", text):
+                        assert found.start() + len(phrase) <= given, (phrases, text, given)
+                break
+            state = row = automaton.next_state[state, token]
+    assert ended > 50
 
 
 def test_phrases_are_lines_with_something_to_read():
