@@ -89,6 +89,11 @@ def main() -> None:
     shown = f"[{host}]" if ":" in host else host
     ready = f"serving     {model.description} at http://{shown}:{port}; Ctrl-C ends"
     local = token is None and ipaddress.ip_address(host).is_loopback
+    if token is None and not local:
+        logger.warning(
+            f"--host={FLAGS.host} without --token_file: whoever reaches this address is answered; "
+            "give --token_file, or let a proxy decide who is"
+        )
     access = Access(token=token, origins=origins, local=local, names=[FLAGS.host])
     ours = make_app(service, limits, access)
     server.run(ours, where, limits, on_ready=lambda: logger.info(ready))

@@ -116,11 +116,18 @@ def warn(named: Sequence[str], message: str) -> None:
         logger.warning(f"{', '.join(named[:10])}{more}: {message}")
 
 
-def not_finite(place: str, what: str) -> InputError:
-    """Return the error for an input of which no output has a finite score."""
+def not_finite(place: str, what: str, options: Sequence[str] = ()) -> InputError:
+    """Return the error for an input of which no output has a finite score.
+
+    options: the names of those that forbid tokens, perhaps all.
+    """
+    because, remedy = "the model's scores are not finite", "use another checkpoint"
+    if options:
+        because = f"{' and '.join(options)} may forbid every token, or {because}"
+        remedy = f"lift an option, {remedy}"
     return InputError(
-        f"{place}: expected {what}, found none: the model's scores are not finite; use another "
-        "checkpoint, or retrain with a smaller training.learning_rate_scale"
+        f"{place}: expected {what}, found none: {because}; {remedy}, or retrain with a smaller "
+        "training.learning_rate_scale"
     )
 
 
@@ -185,7 +192,7 @@ class LineSearch(ABC):
         self.advance: Callable[[int], object] = lambda lines: None
         self._searches_for = cache(self._make_searches)
         self.streams_for = cache(self._make_streams)
-        self._phrases_for = lru_cache(maxsize=4)(self._phrases)
+        self.phrases_for = lru_cache(maxsize=4)(self._phrases)
         self.score_of = self.devices.map_rows(
             lambda params, pairs: token_log_probs(params, pairs).sum(axis=1)
         )
@@ -313,7 +320,7 @@ class LineSearch(ABC):
         prefixes = [each.prefix for each in sentences if each.prefix]  # of all, or of none
         self.advance(sum(not tokens for tokens in encoded))
         one = lines[0].request if lines else PLAIN
-        phrases = self._phrases_for(one.without) if one.without else None
+        phrases = self.phrases_for(one.without) if one.without else None
         program, most = self.program(one), self.decoding.batch_tokens
         if self.sample_counts and program.samples > (beam_size := self.decoding.beam_size):
             most = max(most * beam_size // program.samples, 1)
@@ -325,8 +332,8 @@ class LineSearch(ABC):
                 numbers = [lines[row].number for row in rows]
                 yield rows, rows_of(source, requests, numbers, own, self.max_target - 1)
 
-        constrained = any(getattr(line.request, name) for name in CONSTRAINTS for line in lines)
-        if constrained or program.samples or prefixes:
+        constraints = [n for n in CONSTRAINTS if any(getattr(each.request, n) for each in lines)]
+        if constraints or program.samples or prefixes:
             params = self.params, phrases
             searches = [
                 lambda encoded, search=search: self.map_batches(search, batches(encoded), params)
@@ -353,7 +360,7 @@ class LineSearch(ABC):
                         failed.append(row)
             encoded = remaining
         if failed:
-            raise not_finite(lines[min(failed)].place, "an output")
+            raise not_finite(lines[min(failed)].place, "an output", constraints)
 
     def _phrases(self, phrases: Sequence[str]) -> Phrases:
         """Return the automaton of phrases on the devices, padded to one of few shapes."""

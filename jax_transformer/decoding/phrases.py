@@ -46,24 +46,24 @@ def phrase_automaton(phrases: Sequence[str], texts: Sequence[str | bytes], eos_i
     # Tokens whose letters occur in no phrase are alike.
     kinds = dict[str | bytes, int]()
     of_token = [kinds.setdefault(reader.abbreviated(text), len(kinds)) for text in texts]
-    states = [_State()]
-    numbers = {states[0]: 0}
+    states = [reader.start]  # the reader's numbers of those that tokens lead to
+    rows = {reader.start: 0}
 
-    def number(state: _State) -> int:
-        if state not in numbers:
-            numbers[state] = len(states)
+    def row(state: int) -> int:
+        if state not in rows:
+            rows[state] = len(states)
             states.append(state)
-        return numbers[state]
+        return rows[state]
 
     next_rows, forbidden_rows, without_ended = [], [], []
     for state in states:  # it grows
         read = [reader.read(state, text) for text in kinds]
-        next_rows.append([number(after) for after, _ in read])
+        next_rows.append([row(after) for after, _ in read])
         forbidden_rows.append([complete for _, complete in read])
-        without_ended.append(number(reader.without_ended(state)))
+        without_ended.append(row(reader.without_ended(state)))
     next_state, forbidden = np.array(next_rows, np.int32), np.array(forbidden_rows, np.bool_)
     # The end of the text is the end of a word.
-    cannot_end = np.array([reader.read(state, _SPACE)[1] for state in numbers])
+    cannot_end = np.array([reader.read(state, _SPACE)[1] for state in states])
     forbidden |= _leads_nowhere(next_state, forbidden, cannot_end, [*map(bool, kinds)])
     forbidden = forbidden[:, of_token]
     forbidden[:, eos_id] = cannot_end
@@ -87,14 +87,16 @@ def _leads_nowhere(
 
 
 class _Reader:
-    """Reads text letter by letter, in search of phrases."""
+    """Reads text letter by letter, in search of phrases; gives the states numbers."""
 
     def __init__(self, phrases: list[str]) -> None:
         self._phrases = phrases
         self._letters = set("".join(phrases))
         encoded = (letter.encode() for letter in self._letters)
         self._begun = {code[:count] for code in encoded for count in range(1, len(code))}
-        self._read: dict[tuple[_State, str], tuple[_State, bool]] = {}
+        self._states, self._numbers = list[_State](), dict[_State, int]()
+        self._letters_read = list[dict[str, tuple[int, bool]]]()  # of each state
+        self.start = self._number(_State())
 
     def abbreviated(self, text: str | bytes) -> str | bytes:
         """Return a shorter text that is read with the same result."""
@@ -107,25 +109,38 @@ class _Reader:
                 short += read
         return short
 
-    def without_ended(self, state: _State) -> _State:
+    def without_ended(self, number: int) -> int:
         """Return the state without the phrases that are complete if their last word is."""
+        state = self._states[number]
         left = {(n, count) for n, count in state.matches if count < len(self._phrases[n])}
-        return state._replace(matches=frozenset(left))
+        return self._number(state._replace(matches=frozenset(left)))
 
-    def read(self, state: _State, text: str | bytes) -> tuple[_State, bool]:
+    def read(self, number: int, text: str | bytes) -> tuple[int, bool]:
         """Return the state after a text, and whether a phrase was completed in it."""
-        begun = state.bytes_read
+        begun, found = self._states[number].bytes_read, False
+        if begun:
+            number = self._number(self._states[number]._replace(bytes_read=b""))
         if isinstance(text, bytes):
             text, begun = self._letters_of(begun + text)
         elif begun:  # a character that was cut short
             text, begun = _BORDER + text, b""
-        state, found = state._replace(bytes_read=b""), False
         for letter in text:
-            if (state, letter) not in self._read:
-                self._read[state, letter] = self._after(state, letter)
-            state, complete = self._read[state, letter]
+            read = self._letters_read[number]
+            if letter not in read:
+                after, complete = self._after(self._states[number], letter)
+                read[letter] = self._number(after), complete
+            number, complete = read[letter]
             found = found or complete
-        return state._replace(bytes_read=begun), found
+        if begun:
+            number = self._number(self._states[number]._replace(bytes_read=begun))
+        return number, found
+
+    def _number(self, state: _State) -> int:
+        if state not in self._numbers:
+            self._numbers[state] = len(self._states)
+            self._states.append(state)
+            self._letters_read.append({})
+        return self._numbers[state]
 
     def _letters_of(self, code: bytes) -> tuple[str, bytes]:
         """Return the letters that bytes make, and bytes that a letter of a phrase begins with."""

@@ -112,6 +112,6 @@ def mean_with_last(
     steps = before(checkpoints.steps())
     if not steps:
         return params
-    n = len(steps)
-    _, mean = average(folder.checkpoints, params, n, steps.__contains__)
+    good, mean = average(folder.checkpoints, params, len(steps), steps.__contains__)
+    n = len(good)
     return jax.tree.map(lambda m, x: (n * m + x) / np.float32(n + 1), mean, params)

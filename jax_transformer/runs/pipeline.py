@@ -207,10 +207,11 @@ def _warn_of_steps(run: Run) -> None:
     steps, last = training.steps, training.average_last
     saved = len(list(islice(filter(run.is_regular, range(1, steps + 1)), last)))
     if saved < last:
+        every = round(steps / (4 * last))
+        remedy = f"training.checkpoint_steps={every}, which averages about the last quarter"
         logger.warning(
             f"training.steps={steps} gives {saved} of the checkpoints that training.average_last="
-            f"{last} averages; set training.checkpoint_steps={max(1, steps // (4 * last))}, which "
-            "averages the last quarter"
+            f"{last} averages; set {remedy if every else 'a lower training.average_last'}"
         )
     if training.steps < training.warmup_steps:
         logger.warning(

@@ -133,7 +133,12 @@ class Service:
             target = found[0].text if found else ""
         item = source, single_line(target, "target").strip(), request.target is not None
         work = Work(self._attention_pages, (), object())  # pages are large: none waits for another
-        (page,) = await self._submit(work, [item], follows=request.target is None)
+        try:
+            (page,) = await self._submit(work, [item], follows=request.target is None)
+        except InputError as error:
+            if request.target is not None or not str(error).startswith("target"):
+                raise
+            raise InputError(f"source: its translation cannot be shown: {error}") from None
         return page
 
     async def _outputs(self, lines: Sequence[str], request: Request) -> list[list[Translation]]:
@@ -153,6 +158,8 @@ class Service:
         request = lines[0].request if lines else Request()
         if request.prefixes:
             await self._read(partial(self.translator.encoded_prefixes, lines))
+        if request.without:  # an automaton of long phrases takes seconds, and is kept
+            await self._read(partial(self.translator.phrases_for, request.without))
         remedy = "make it shorter, or split it; split_sentences does that for translations"
         texts = [line.text for line in lines]
         await self._check_lengths([line.place for line in lines], texts, remedy=remedy)

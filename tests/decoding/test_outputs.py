@@ -146,6 +146,13 @@ def test_no_output_has_a_forbidden_phrase_or_a_repetition(translate):
             assert not set(words) & set(re.findall(r"\w+", inner))
 
 
+def test_options_that_together_leave_no_token_are_named(translate, translator_of):
+    long = translator_of(max_extra_length=80)  # more tokens than there are pieces
+    options = {"no_repeat_ngram": 1, "min_length": 70}
+    with pytest.raises(InputError, match=r"^line 1: .*min_length and no_repeat_ngram may forbid"):
+        translate(translator=long, **options)
+
+
 def test_options_out_of_range_or_of_other_types_are_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users run it
     for options, start in (

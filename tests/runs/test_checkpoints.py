@@ -14,6 +14,8 @@ import time
 from collections import namedtuple
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -340,6 +342,20 @@ def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
     assert "1 is corrupt" in one
     assert "training.average_last=9" in few
     assert "3 good" in few
+
+
+def test_the_mean_with_the_newest_parameters_skips_the_damaged(tmp_path, caplog):
+    save(tmp_path, 1, 2, 3)
+    damage(tmp_path / "2")
+    folder: Any = SimpleNamespace(checkpoints=tmp_path, fetch_steps=lambda *_: None)
+    training = SimpleNamespace(average_last=4)
+    run: Any = SimpleNamespace(
+        config=SimpleNamespace(training=training), is_regular=lambda step: True
+    )
+    with Checkpoints(tmp_path) as saved:
+        mean = averages.mean_with_last(folder, run, 10, model(8)[0], saved)
+    assert mean["scale"] == (1 + 3 + 8) / 3
+    assert "2 is corrupt" in warnings_of(caplog)[0]
 
 
 def test_the_average_does_not_lose_what_float32_sums_would(tmp_path):

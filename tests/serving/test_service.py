@@ -14,7 +14,12 @@ from jax_transformer.runs.metrics_writer import compilation_events
 
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
 
-from jax_transformer.serving.schemas import ParseRequest, ScoreRequest, TranslateRequest
+from jax_transformer.serving.schemas import (
+    AttentionRequest,
+    ParseRequest,
+    ScoreRequest,
+    TranslateRequest,
+)
 from jax_transformer.serving.service import Service
 
 LINES = ["we know that it rains", "the door", "", "the pupil opens the door"]
@@ -141,3 +146,16 @@ def test_a_parser_answers_with_trees_and_compiles_no_more(tmp_path):
     expected = parser.parse(["the door opens ."])
     assert texts(outputs) == [expected, []]
     service.batcher.close()
+
+
+def test_a_translation_that_has_no_page_is_not_blamed_on_a_field_of_the_client(
+    model, service, monkeypatch
+):
+    async def nothing(lines: Any, request: Any) -> list[list[Translation]]:
+        return [[] for _ in lines]
+
+    monkeypatch.setattr(service, "_outputs", nothing)
+    with pytest.raises(InputError, match=r"^source: its translation cannot be shown: target: "):
+        together(service.attention(AttentionRequest(source="the door")))
+    with pytest.raises(InputError, match=r"^target: expected a sentence"):
+        together(service.attention(AttentionRequest(source="the door", target="")))
