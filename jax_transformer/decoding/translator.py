@@ -152,7 +152,8 @@ class Translator(LineSearch):
                 if not unknown:  # the tokens are whole words
                     words = line.prefix.split()
                     words = [word for word in words if vocabulary.unk_id in vocabulary.encode(word)]
-                    text = f"expected words of the vocabulary, found {' '.join(words) or line.prefix}"
+                    shown = " ".join(words) or line.prefix
+                    text = f"expected words of the vocabulary, found {shown}"
             elif len(tokens) <= most:
                 continue
             raise InputError(f"prefix of {line.place}: {text}")
