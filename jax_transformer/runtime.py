@@ -76,9 +76,12 @@ def keep_freed_memory() -> bool:
     A training step on a CPU frees and allocates its activations. Without this the kernel clears
     every page of them again, which takes a third of a small model's step. Call it before JAX
     starts its threads, which get arenas of their own otherwise. Does nothing, and returns False,
-    if JAX may use an accelerator or the C library is not glibc.
+    if JAX may use an accelerator, $GLIBC_TUNABLES has settings of the user's, or the C library is
+    not glibc.
     """
-    if _may_use_accelerator() or platform.libc_ver()[0] != "glibc":
+    if "GLIBC_TUNABLES" in os.environ or _may_use_accelerator():
+        return False
+    if platform.libc_ver()[0] != "glibc":
         return False
     libc = ctypes.CDLL(None)
     # -1 means "never trim"; the largest int would still return blocks over 2 GiB.

@@ -59,6 +59,9 @@ runtime.return_freed_memory()
 assert resident() - before < 50 * 2**20
 """
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | CPU)
+    tuned = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    code = "from jax_transformer import runtime; assert not runtime.keep_freed_memory()"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | CPU | tuned)
 
 
 def test_each_core_of_a_small_cpu_becomes_a_device(monkeypatch):
