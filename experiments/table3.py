@@ -1,11 +1,13 @@
 r"""Table 3 in miniature: train one row of each kind on the same text, seed and steps.
 
 python -m experiments.table3 --train_source=train.en --train_target=train.de \
-    --dev_source=dev.en --dev_target=dev.de [--set training.steps=600] [--row=miniature-A-h1]
+    --dev_source=dev.en --dev_target=dev.de [--seeds=3] [--set training.steps=600] \
+    [--row=miniature-A-h1]
 
-Each row is a run folder of its own inside --workdir. After an interruption the same command
-continues; a row that is trained is not trained again. The table is printed, and written to
-table3.md in --workdir: perplexity a piece and BLEU (beam 4, last parameters) on the dev text.
+Each row is a run folder of its own inside --workdir; those of a second seed are in seed-2 there.
+After an interruption the same command continues; a row that is trained is not trained again. The
+table is printed, and written to table3.md in --workdir: perplexity a piece and BLEU (beam 4, last
+parameters) on the dev text, with several seeds their means and standard deviations.
 """
 
 import logging
@@ -19,6 +21,7 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.shared_flags import (
+    define_integer,
     define_seed,
     define_set,
     define_text_flags,
@@ -43,6 +46,7 @@ BASE_ROW = next(iter(MINIATURE))  # always trained: the others are compared with
 define_workdir("Folder of the rows (default: runs/table3).")
 define_set("training.steps=600", " of every row")
 define_seed()
+define_integer("seeds", 1, "Train each row with this many seeds, from --seed on.", lower_bound=1)
 define_text_flags()
 flags.DEFINE_multi_enum(
     "row", list(MINIATURE), list(MINIATURE), "Train and show only this row and base."
@@ -68,18 +72,22 @@ def main() -> int:
     output = workdir / "table3.md"
     names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     configs = {name: override(EXPERIMENTS[name].config(), *FLAGS.set) for name in names}
-    runs = [Run(name, FLAGS.seed, configs[name], sources, scored_on="dev") for name in names]
+    seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.seeds)
+    runs = [
+        Run(name, seed, configs[name], sources, scored_on="dev") for seed in seeds for name in names
+    ]
     check_files(runs[0])
     cli.check_output(output, str(output), TABLE_HEAD, "a table")
     prepare_process()
     from jax_transformer.runs.pipeline import train_run
 
     again = shlex.join(["python", "-m", "experiments.table3", *sys.argv[1:]])
-    rows, seconds = [], []  # seconds: of the rows that were trained from their first step
+    rows: dict[str, list[Table3Row]] = {name: [] for name in names}  # of each seed
+    seconds = []  # of the rows that were trained from their first step
     for number, run in enumerate(runs, 1):
-        folder = RunFolder(workdir / run.experiment)
+        folder = row_folder(workdir, run)
         folder.mend_manifest()
-        logger.info("row %d of %d: %s", number, len(runs), run.experiment)
+        logger.info("row %d of %d: %s, seed %d", number, len(runs), run.experiment, run.seed)
         if trained_row(run, folder) is None:
             start, whole = time.monotonic(), not folder.trained_steps()
             outcome = train_run(run, folder, again=again)
@@ -92,16 +100,22 @@ def main() -> int:
                 f"{folder.results}: expected the last step's scores as the newest, found those of "
                 "another checkpoint; move the file away and give the same command again"
             )
-        rows.append(row)
+        rows[row.name].append(row)
         logger.info("%s: perplexity %.3f, BLEU %.2f", run.experiment, row.perplexity, row.bleu)
-        left = [r for r in runs[number:] if not trained_row(r, RunFolder(workdir / r.experiment))]
+        left = [r for r in runs[number:] if not trained_row(r, row_folder(workdir, r))]
         if left and seconds:
             minutes = len(left) * sum(seconds) / len(seconds) / 60
             logger.info(f"{len(left)} of {len(runs)} rows left, about {minutes:.1f} minutes here")
-    table = miniature_table(rows)
+    table = miniature_table([*rows.values()])
     write_text(output, table + "\n")
     cli.show(f"\n{table}\n\nwritten to {output}")
     return 0
+
+
+def row_folder(workdir: Path, run: Run) -> RunFolder:
+    """Return the folder of a row with the first seed, or of one with a later seed."""
+    within = "" if run.seed == FLAGS.seed else f"seed-{run.seed}"
+    return RunFolder(workdir / within / run.experiment)
 
 
 def trained_row(run: Run, folder: RunFolder) -> Table3Row | None:

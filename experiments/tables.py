@@ -1,9 +1,11 @@
 """Tables as text, for the commands that print them."""
 
+import math
 import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev, variance
 from typing import NamedTuple
 
 from jax_transformer.evaluation.score import Score
@@ -85,23 +87,33 @@ class Table3Row(NamedTuple):
     bleu: float
 
 
-def miniature_table(rows: Sequence[Table3Row]) -> str:
+def miniature_table(rows: Sequence[Sequence[Table3Row]]) -> str:
     """Return a table in Markdown: each row, its counterpart in the paper, and their agreement.
 
-    They agree if both are better than their base, the first row, or both are worse.
+    rows: for each row its scores with each seed; the first is base.
+
+    They agree if both are better than their base, both worse, or both even with it. With several
+    seeds the table has means and standard deviations, and a row of ours counts as even if it
+    differs from base by less than two standard errors of that difference.
     """
     lines = [TABLE_HEAD, "|" + "---|" * (TABLE_HEAD.count("|") - 1)]
-    base, paper_base = rows[0], _counterpart(rows[0])
+    base, paper_base = rows[0], _counterpart(rows[0][0])
     for row in rows:
-        paper = _counterpart(row)
-        perplexities = row.perplexity - base.perplexity, paper.perplexity - paper_base.perplexity
-        bleus = row.bleu - base.bleu, paper.bleu - paper_base.bleu
-        agreement = f"PPL {_agreement(*perplexities, 0.05)}, BLEU {_agreement(*bleus, 0.15)}"
-        ours = [row.name.removeprefix("miniature-"), f"{row.perplexity:.3f}", f"{row.bleu:.2f}"]
-        name = paper.name.removeprefix("table3-")
-        theirs = [name, f"{paper.perplexity:.2f}", f"{paper.bleu:.1f}"]
-        cells = [*ours, *theirs, "" if row is base else agreement]
-        lines.append(f"| {' | '.join(cells)} |")
+        paper = _counterpart(row[0])
+        ours, verdicts = [row[0].name.removeprefix("miniature-")], []
+        for metric, digits, even in (("perplexity", 3, 0.05), ("bleu", 2, 0.15)):
+            scores, of_base = ([getattr(r, metric) for r in some] for some in (row, base))
+            ours.append(f"{fmean(scores):.{digits}f}")
+            theirs = _side(getattr(paper, metric) - getattr(paper_base, metric), even)
+            if len(row) > 1:
+                ours[-1] += f" ± {stdev(scores):.{digits}f}"
+                even = max(even, 2 * math.sqrt((variance(scores) + variance(of_base)) / len(row)))
+            side = _side(fmean(scores) - fmean(of_base), even)
+            verdicts.append("yes" if side == theirs else "no" if side else "unclear")
+        published = [paper.name.removeprefix("table3-"), f"{paper.perplexity:.2f}"]
+        published.append(f"{paper.bleu:.1f}")
+        agree = "" if row is base else "PPL {}, BLEU {}".format(*verdicts)
+        lines.append(f"| {' | '.join([*ours, *published, agree])} |")
     return "\n".join(lines)
 
 
@@ -113,8 +125,6 @@ def _counterpart(row: Table3Row) -> Table3Row:
     return Table3Row(name, published.perplexity, published.bleu)
 
 
-def _agreement(ours: float, theirs: float, even: float) -> str:
-    """Compare the signs of two differences from base, unless one is smaller than `even`."""
-    if min(abs(theirs), abs(ours)) < even:
-        return "even"
-    return "yes" if ours * theirs > 0 else "no"
+def _side(difference: float, even: float) -> int:
+    """Return the sign of a difference from base; 0 if it is smaller than `even`."""
+    return 0 if abs(difference) < even else 1 if difference > 0 else -1
