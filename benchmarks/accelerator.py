@@ -169,7 +169,7 @@ def parts(platform: str) -> dict[str, Part | str]:
         ),
         "base": steps(attention, base, *fused),
         "big": steps(attention, big, *fused),
-        "attention": steps("plain attention", base)
+        "attention": steps("plain attention", base, "--set=model.fused_attention=false")
         if on_gpu
         else "left out, because fused attention needs an NVIDIA GPU",
         "stacking": steps(*(stacked if platform == "tpu" else apart), base, *fused),

@@ -224,7 +224,8 @@ def absent_devices(target: Target) -> AbsentDevices:
 
 def build_model(config: Config, target: Target) -> Transformer:
     """Build the model as a run on the target would."""
-    fused = config.model.fused_attention and target.platform == "cuda"
+    fused, on_gpu = config.model.fused_attention, target.platform == "cuda"
+    fused = on_gpu and (config.model.can_be_fused if fused is None else fused)  # H100 is Hopper
     model = dataclasses.replace(config.model, fused_attention=fused)
     return Transformer(model, config.data.vocabulary_size, PAD_ID)
 

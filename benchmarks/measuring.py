@@ -22,7 +22,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.step import loss_of_stacked, stack_params
-from jax_transformer.runtime import environment, keep_freed_memory
+from jax_transformer.runtime import environment, keep_freed_memory, with_fused_attention
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
@@ -122,7 +122,7 @@ def workloads() -> dict[str, Workload]:
     found = {}
     for name in FLAGS.model:
         shape = WORKLOADS[name]
-        model = override(Config(model=shape.model), *FLAGS.set).model
+        model = with_fused_attention(override(Config(model=shape.model), *FLAGS.set).model)
         tokens = ("batch_tokens" in FLAGS and FLAGS.batch_tokens) or shape.batch_tokens
         if tokens < shape.length:
             raise InputError(

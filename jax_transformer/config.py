@@ -55,15 +55,11 @@ class ModelConfig(Declared):
             "with model.positions=sinusoidal; set model.d_model to one, or model.positions=learned",
         ),
         Rule(
-            lambda model: (
-                model.fused_attention
-                and (model.compute_dtype, model.attention_dropout_rate, model.d_v)
-                != ("bfloat16", 0, model.d_k)
-            ),
+            lambda model: model.fused_attention and not model.can_be_fused,
             "model.fused_attention=true: expected model.compute_dtype=bfloat16, "
-            "model.attention_dropout_rate=0 and model.d_v equal to model.d_k, found "
-            "{compute_dtype}, {attention_dropout_rate:g}, {d_v} and {d_k}; set these, or "
-            "model.fused_attention=false",
+            "model.attention_dropout_rate=0 and model.d_v equal to model.d_k, a multiple of 8 up "
+            "to 128, found {compute_dtype}, {attention_dropout_rate:g}, {d_v} and {d_k}; set "
+            "these, or model.fused_attention=false",
         ),
     )
 
@@ -135,13 +131,14 @@ class ModelConfig(Declared):
         ),
     ] = "none"
     fused_attention: Annotated[
-        bool,
+        bool | None,
         Meaning(
             "on an NVIDIA GPU, compute attention in training by cuDNN's kernel; on other devices "
-            "commands and load() turn it off. Requires compute_dtype bfloat16, d_v equal to d_k "
-            "and no attention dropout"
+            "commands and load() turn it off. Requires compute_dtype bfloat16, no attention "
+            "dropout, and d_v equal to d_k, a multiple of 8 up to 128. Unless given, on for a "
+            "Hopper GPU (H100, H200) if the settings allow it"
         ),
-    ] = False
+    ] = None
     tie_embeddings: Annotated[
         bool,
         Meaning(
@@ -158,6 +155,12 @@ class ModelConfig(Declared):
     def num_decoder_layers(self) -> int:
         """The number of layers in the decoder."""
         return self.decoder_layers or self.num_layers
+
+    @property
+    def can_be_fused(self) -> bool:
+        """Whether cuDNN has a kernel for such an attention."""
+        plain = self.compute_dtype == "bfloat16" and not self.attention_dropout_rate
+        return plain and self.d_k == self.d_v <= 128 and self.d_k % 8 == 0
 
     def fill(self) -> None:
         """Set the widths of heads that are not given."""
@@ -593,8 +596,8 @@ def differing_settings(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> li
 
 def _parse(text: str, kind: Any) -> Any:
     """Return the text as a value of this type, or the text itself, which the check refuses."""
-    if kind is bool:
-        return {"true": True, "false": False}.get(text.lower(), text)
+    if kind in (bool, bool | None):
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
     if kind in (int, float) and text.isascii():  # Python reads the digits of every script
         with contextlib.suppress(ValueError):
             return kind(text)

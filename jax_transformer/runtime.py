@@ -9,11 +9,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from jax_transformer.config import ModelConfig
 from jax_transformer.errors import InputError, warn_once
 from jax_transformer.files import cache_folder
 
@@ -87,6 +89,22 @@ def keep_freed_memory() -> bool:
     # -1 means "never trim"; the largest int would still return blocks over 2 GiB.
     settings = [(_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1)]
     return all(libc.mallopt(name, value) == 1 for name, value in settings)
+
+
+def with_fused_attention(model: ModelConfig) -> ModelConfig:
+    """Return a model's settings with `fused_attention` as this process's devices allow it.
+
+    Unless it is given, it is on where it was measured to be faster, on Hopper.
+    """
+    import jax
+
+    fused = False
+    if jax.default_backend() == "gpu":
+        fused = model.fused_attention
+        if fused is None:
+            capability = getattr(jax.local_devices()[0], "compute_capability", "")
+            fused = model.can_be_fused and capability == "9.0"
+    return replace(model, fused_attention=fused)
 
 
 def return_freed_memory() -> None:

@@ -149,6 +149,16 @@ def test_no_number_may_be_nan_or_infinite(value):
         assert name in refusal(override, Config(), f"{name}={value}")
 
 
+FUSED = ("model.compute_dtype=bfloat16", "model.fused_attention=true")
+
+
+@pytest.mark.parametrize("change", ["d_k=4", "d_k=136", "d_v=8", "compute_dtype=float32"])
+def test_an_attention_that_cudnn_cannot_compute_is_refused(change):
+    assert override(Config(), *FUSED).model.can_be_fused
+    assert "multiple of 8" in refusal(override, Config(), *FUSED, f"model.{change}")
+    assert override(Config(), *FUSED, "model.fused_attention=none").model.fused_attention is None
+
+
 def test_sines_and_cosines_want_an_even_width_and_learned_positions_any():
     assert "model.d_model=17" in refusal(override, Config(), "model.d_model=17")
     learned = override(Config(), "model.positions=learned")

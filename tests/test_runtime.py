@@ -6,16 +6,19 @@ import pwd
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
 from refusals import refusal
 
 from jax_transformer import runtime
+from jax_transformer.config import ModelConfig
 from jax_transformer.data.sources import cached_test_set
 from jax_transformer.files import cache_folder, expanded
 from jax_transformer.runs.bucket import Bucket
 from jax_transformer.runs.run_dir import RunFolder
+from jax_transformer.runtime import with_fused_attention
 
 CPU = {"JAX_PLATFORMS": "cpu"}
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
@@ -62,6 +65,28 @@ assert resident() - before < 50 * 2**20
     tuned = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     code = "from jax_transformer import runtime; assert not runtime.keep_freed_memory()"
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | CPU | tuned)
+
+
+@pytest.mark.parametrize(
+    ("capability", "given", "expected"),
+    [
+        ("9.0", None, True),
+        ("9.0", False, False),
+        ("8.0", None, False),
+        ("8.0", True, True),
+        (None, None, False),  # an AMD GPU
+    ],
+)
+def test_attention_is_fused_where_that_is_faster_or_asked_for(
+    capability, given, expected, monkeypatch
+):
+    model = ModelConfig(compute_dtype="bfloat16", fused_attention=given)
+    assert with_fused_attention(model).fused_attention is False  # a CPU
+    device = SimpleNamespace(**({"compute_capability": capability} if capability else {}))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    assert with_fused_attention(model).fused_attention is expected
+    assert with_fused_attention(ModelConfig()).fused_attention is False  # float32
 
 
 def test_each_core_of_a_small_cpu_becomes_a_device(monkeypatch):

@@ -273,17 +273,24 @@ def fused_attention(
 ) -> Float[Array, "B H Q d"]:
     """Compute `scaled_dot_product_attention` by `jax.nn.dot_product_attention`.
 
-    cudnn: an NVIDIA GPU's kernel for bfloat16, which never writes the weights to memory.
+    cudnn: an NVIDIA GPU's kernel for bfloat16, which never writes the weights to memory. With a
+      mask it needs even numbers of queries and keys: odd ones get one more, which is masked.
     xla: the same call on any device, for tests.
     """
+    length, keys_length = queries.shape[2], keys.shape[2]
     if mask is not None:
-        mask = fitted_mask(mask, (*queries.shape[:-1], keys.shape[-2]))
-        mask = jnp.broadcast_to(mask, (*mask.shape[:2], queries.shape[2], mask.shape[3]))
+        mask = fitted_mask(mask, (*queries.shape[:-1], keys_length))
+        mask = jnp.broadcast_to(mask, (*mask.shape[:2], length, keys_length))
+        more_queries, more_keys = (0, length % 2), (0, keys_length % 2)
+        none = (0, 0)
+        mask = jnp.pad(mask, (none, none, more_queries, more_keys))
+        queries = jnp.pad(queries, (none, none, more_queries, none))
+        keys, values = (jnp.pad(y, (none, none, more_keys, none)) for y in (keys, values))
     queries, keys, values = (jnp.swapaxes(y, 1, 2) for y in (queries, keys, values))
     attended = jax.nn.dot_product_attention(
         queries, keys, values, mask=mask, implementation=implementation
     )
-    return jnp.swapaxes(attended, 1, 2)
+    return jnp.swapaxes(attended, 1, 2)[:, :, :length]
 
 
 def padding_mask(tokens: Int[AnyArray, "B K"], pad_id: int) -> Bool[AnyArray, "B 1 1 K"]:

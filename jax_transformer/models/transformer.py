@@ -405,7 +405,7 @@ def _attention(config: ModelConfig) -> MultiHeadAttention:
         d_v=config.d_v,
         dropout_rate=config.attention_dropout_rate,
         use_bias=config.attention_bias,
-        fused=config.fused_attention,
+        fused=bool(config.fused_attention),
         **_numerics(config),
     )
 

@@ -4,7 +4,6 @@ import math
 import os
 import reprlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
@@ -18,7 +17,7 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.runs.model import TrainedEnsemble, TrainedModel
 from jax_transformer.runs.results import scores_of
 from jax_transformer.runs.run_dir import Run, RunFolder, is_step
-from jax_transformer.runtime import enable_compilation_cache
+from jax_transformer.runtime import enable_compilation_cache, with_fused_attention
 from jax_transformer.training.train_step import abstract_params
 
 Folder = str | Path | RunFolder
@@ -152,8 +151,7 @@ def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
 
 def build_model(run: Run, source: Vocabulary, target: Vocabulary) -> Transformer:
     """Return the Flax module that a run's settings describe."""
-    fused = run.config.model.fused_attention and jax.default_backend() == "gpu"
-    model = replace(run.config.model, fused_attention=fused)
+    model = with_fused_attention(run.config.model)
     return run.task.module(model, run.config, source, target)
 
 

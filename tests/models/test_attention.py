@@ -218,8 +218,8 @@ def test_fused_attention_is_attention_in_value_and_gradient(mask):
 
 
 def test_fused_attention_over_padding_alone_is_the_average_of_the_values():
-    values = jnp.asarray(normal(3, 1, 2, 3, 8))
-    mask = padding_mask(jnp.zeros((1, 3), int), 0)
+    values = jnp.asarray(normal(3, 1, 2, 4, 8))
+    mask = padding_mask(jnp.zeros((1, 4), int), 0)
     attended = fused_attention(values, values, values, mask, implementation="xla")
     average = np.asarray(values).mean(axis=2, keepdims=True)
     np.testing.assert_allclose(attended, np.broadcast_to(average, values.shape), atol=1e-6)
