@@ -16,7 +16,7 @@ from jax_transformer.errors import InputError, did_you_mean
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.runs.model import TrainedEnsemble, TrainedModel
 from jax_transformer.runs.results import scores_of
-from jax_transformer.runs.run_dir import Run, RunFolder, is_step
+from jax_transformer.runs.run_dir import Run, RunFolder, is_step, saved_steps
 from jax_transformer.runtime import enable_compilation_cache, with_fused_attention
 from jax_transformer.training.train_step import abstract_params
 
@@ -102,9 +102,9 @@ def _load_one(run_dir: Folder, checkpoint: str | int | None) -> TrainedModel:
     folder = run_dir if isinstance(run_dir, RunFolder) else RunFolder(run_dir)
     run = folder.load_run()
     folder.fetch_steps(folder.averaged)
-    if checkpoint not in (None, "averaged") or not folder.averaged.is_dir():
+    if checkpoint not in (None, "averaged") or not saved_steps(folder.averaged):
         folder.fetch_steps(folder.checkpoints)
-    if not (folder.trained_steps() or folder.averaged.is_dir()):
+    if not (folder.trained_steps() or saved_steps(folder.averaged)):
         raise InputError(
             f"{folder.path}: expected a trained model, found no checkpoint; train it first with "
             f"python -m experiments.train --workdir {folder.quoted}"
@@ -132,7 +132,7 @@ def _load_one(run_dir: Folder, checkpoint: str | int | None) -> TrainedModel:
 
 def _checkpoint_name(folder: RunFolder, checkpoint: str | int | None) -> str:
     """Return `averaged`, `last`, `best`, or the digits of a step."""
-    averaged = folder.averaged.is_dir()
+    averaged = bool(saved_steps(folder.averaged))  # empty if saving the first one was interrupted
     if checkpoint is None:
         return "averaged" if averaged else "last"
     name = str(checkpoint)

@@ -53,6 +53,13 @@ def test_each_checkpoint_has_its_own_parameters_and_the_averaged_ones_come_first
     assert not np.array_equal(matrices[1], matrices[2])
 
 
+def test_without_a_whole_averaged_model_the_last_checkpoint_is_loaded(small_run, tmp_path):
+    run = shutil.copytree(small_run, tmp_path / "run")
+    (run / "averaged" / "1").rename(run / "averaged" / "1.orbax-checkpoint-tmp")
+    assert jt.load(run).checkpoint == "last"  # as if the process was killed while it averaged
+    assert "experiments.average" in refusal(jt.load, run, "averaged")
+
+
 def test_a_changed_file_is_refused_by_name(parser_run, tmp_path):
     run = shutil.copytree(parser_run, tmp_path / "run")
     for name in ("config.json", "vocabulary.model", "target_vocabulary.model", NAME):
