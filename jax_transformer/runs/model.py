@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.sources import Sources
@@ -75,15 +76,16 @@ class TrainedModel(Trained):
 
             model.with_params(jax.tree.map(jnp.zeros_like, model.params)).translate(["Who sleeps?"])
 
-        params: a tree with the names and shapes of `model.params`. Compiled functions are shared.
-        Raises InputError for other names or shapes.
+        params: a tree with the names and shapes of `model.params`, whose types they get. Compiled
+        functions are shared. Raises InputError for other names or shapes.
         """
-        expected = jax.tree.map(jnp.shape, abstract_params(self.module))
-        if jax.tree.map(jnp.shape, params) != expected:
+        like = abstract_params(self.module)
+        if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, like):
             raise InputError(
                 "with_params: expected a tree with the names and shapes of model.params, found "
                 "another; change the values alone"
             )
+        params = jax.tree.map(_of_type, params, like)  # those of another type could not be loaded
         model = replace(self, params=params, scores=[])
         for key, translator in self._translators.items():
             model._translators[key] = translator.with_params(model.on_devices)
@@ -221,6 +223,11 @@ class TrainedEnsemble(Trained):
         modules = tuple(member.module for member in self.members)
         params = [member.params for member in self.members]
         return modules, params, Ensemble(modules, self.weights)
+
+
+def _of_type(array: Any, like: Any) -> Any:
+    same = getattr(array, "dtype", None) == like.dtype
+    return array if same else np.asarray(array, like.dtype)
 
 
 def _size(params: Params) -> int:

@@ -118,6 +118,13 @@ def test_other_parameters_count_in_every_answer_and_the_model_stays_as_it_is(mod
     assert (model.translate(pair[0], n_best=1)[0][0], model.score(*pair)) == before
 
 
+def test_parameters_of_another_type_are_saved_as_what_can_be_loaded(model, tmp_path):
+    doubles = jax.tree.map(lambda leaf: np.float64(0.5) * leaf, model.params)
+    model.with_params(doubles).save(tmp_path / "halved")
+    found = jt.load(tmp_path / "halved").params
+    assert jax.tree.all(jax.tree.map(np.array_equal, found, doubles))
+
+
 def test_parameters_change_only_as_a_whole(model):
     with pytest.raises(dataclasses.FrozenInstanceError):
         model.params = {}
