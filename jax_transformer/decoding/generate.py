@@ -178,13 +178,15 @@ def log_probabilities(
 ) -> Float[Array, "B T"]:
     """Return log P of each target token given the source and the tokens before it, in nats.
 
-    Both sides end with EOS, then PAD; 0 where the target is PAD. Their sum over a row is the log P
-    that `translate` reports for the same tokens, unless PAD is among them.
+    Both sides end with EOS, then PAD, which has 0. The sum over a row is the log P that `translate`
+    reports for the same tokens.
     """
     logits: Any = model.apply({"params": params}, source, shift_right(target, bos_id))
     log_probs = jax.nn.log_softmax(logits, axis=-1)
     target_log_probs = jnp.take_along_axis(log_probs, target[:, :, None], axis=-1)[:, :, 0]
-    return jnp.where(target != model.output_pad_id, target_log_probs, 0.0)
+    # PAD before the end is a token like any other: a search may write it.
+    is_token = jax.lax.cummax((target != model.output_pad_id).astype(jnp.int8), 1, reverse=True)
+    return jnp.where(is_token, target_log_probs, 0.0)
 
 
 def attention_maps(

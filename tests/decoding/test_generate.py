@@ -98,6 +98,17 @@ def test_an_output_is_at_most_max_extra_length_longer_than_its_own_source(found)
     assert not any(np.isnan(leaf).any() for leaf in found)
 
 
+def test_pad_is_a_token_like_any_other_before_the_end(params):
+    """Samples may contain it, and the log P of their tokens sum to that of the whole."""
+    source, target = padded(SOURCES[:2], 6), padded([[5, PAD, 6, PAD, EOS], [EOS]], 7)
+    inputs = padded([[BOS, *row[:-1]] for row in target.tolist()], 7)
+    log_probs = log_softmax(teacher_forced(params, source, inputs))
+    expected = np.take_along_axis(log_probs, target[:, :, None], axis=2)[:, :, 0]
+    expected[0, 5:] = expected[1, 1:] = 0
+    found = jax.jit(partial(log_probabilities, MODEL, bos_id=BOS))(params, source, target)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 @pytest.mark.release
 def test_a_model_that_counts_words_translates_with_the_log_p_that_it_scores():
     """The search counts words as it writes; scoring counts them in the whole output."""
@@ -110,7 +121,4 @@ def test_a_model_that_counts_words_translates_with_the_log_p_that_it_scores():
     found = jax.device_get(jax.jit(search)(params, source))
     tokens = found.tokens.reshape(12, LONGEST)
     log_probs = jax.jit(score)(params, source.repeat(3, axis=0), tokens).sum(axis=1)
-    # Scoring leaves out a PAD that an untrained model writes.
-    usual = (tokens != PAD).sum(axis=1) == (tokens == EOS).argmax(axis=1) + 1
-    assert usual.sum() >= 6
-    np.testing.assert_allclose(found.log_probs.reshape(12)[usual], log_probs[usual], atol=1e-4)
+    np.testing.assert_allclose(found.log_probs.reshape(12), log_probs, atol=1e-4)
