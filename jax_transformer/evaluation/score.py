@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 
 # The settings of a search that a score depends on.
-SEARCH = ("beam_size", "alpha", "patience", "narrowing", "length_penalty")
+SEARCH = ("beam_size", "alpha", "patience", "narrowing", "length_penalty", "max_extra_length")
 
 
 @dataclass(frozen=True)

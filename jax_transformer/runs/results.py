@@ -36,6 +36,7 @@ class RunScore:
     patience: float | None = None
     narrowing: bool | None = None
     length_penalty: str | None = None
+    max_extra_length: int | None = None
     references: list[str] | None = None  # the files of a text that is not the run's
 
     @property
@@ -114,7 +115,8 @@ def save_scores(folder: RunFolder, found: "Evaluation", facts: dict[str, Any]) -
       `references` its split ends in a digest.
     """
     own, search = vars(folder.load_run().config.decoding), found.facts
-    changed = [f"{n}{search[n]:g}" for n in ("alpha", "patience") if search[n] != own[n]]
+    numbers = ("alpha", "patience", "max_extra_length")
+    changed = [f"{n}{search[n]:g}" for n in numbers if search[n] != own[n]]
     changed += [search[n] for n in ("length_penalty",) if search[n] != own[n]]
     changed += ["narrowing"] if search["narrowing"] > own["narrowing"] else []
     split = facts["split"].replace("/", "_")

@@ -153,7 +153,8 @@ def runs(tmp_path_factory):
     facts |= {"metric": "f1", "beam_size": 21, "signature": "COLLINS.prm"}
     wsj.append_results([{**facts, "score": 90.0}, {**facts, "score": 91.28}])
     greedy, dev = {"beam_size": 1, "score": 80.0}, {"split": "dev", "score": 93.0}
-    wsj.append_results([facts | greedy, facts | dev])
+    cut = {"max_extra_length": 1, "score": 20.0}
+    wsj.append_results([facts | greedy, facts | dev, facts | cut])
     (folder / "notes").mkdir()
     write_text(folder / "notes.txt", "not a run\n")
     return folder

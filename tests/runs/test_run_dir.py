@@ -12,7 +12,10 @@ from refusals import refusal
 
 from jax_transformer.config import Config, override
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.evaluate import Evaluation
+from jax_transformer.evaluation.score import SEARCH
 from jax_transformer.runs.bucket import Bucket
+from jax_transformer.runs.results import save_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 
@@ -194,6 +197,19 @@ def test_results_are_never_overwritten_by_a_damaged_file(folder):
         folder.results.write_bytes(damaged)
         assert "move it away" in refusal(folder.append_results, [{"bleu": 3}])
         assert folder.results.read_bytes() == damaged
+
+
+def test_translations_by_another_search_do_not_replace_those_by_the_runs_own(folder):
+    folder.write_run(run_with())
+    own = folder.load_run().config.decoding
+    facts = {"split": "test", "checkpoint": "last", "steps": [2]}
+    searches = [{name: getattr(own, name) for name in SEARCH}]
+    searches += [{**searches[0], "max_extra_length": 1}, {**searches[0], "patience": 1.0}]
+    names = [
+        save_scores(folder, Evaluation(["a"], [False], search), facts).name for search in searches
+    ]
+    assert names[0] == "test.last.beam4.txt"
+    assert len({*names}) == 3
 
 
 def test_two_processes_that_append_results_at_once_lose_none(folder):
