@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax_transformer.data.sources import Corpus, Pairs, training_splits
 from jax_transformer.data.text import file_fingerprint, read_lines, sample_lines
+from jax_transformer.data.urls import absolute
 from jax_transformer.errors import InputError, warn_once
 from jax_transformer.parsing.linearize import is_tag, linearize
 from jax_transformer.parsing.ptb import COMMENT, Oddities, parse_trees
@@ -154,16 +155,17 @@ class TreebankCorpus(Corpus):
 
     def fingerprint(self, split: str, cached: dict[str, Any]) -> dict[str, Any]:
         """Return digests of the files; a file whose size and time are cached is not read again."""
-        try:
-            files = {
-                f"{place}.{number}": file
-                for place, path in enumerate(self.paths[split], start=1)
-                for number, file in enumerate(treebank_files(path), start=1)
-            }
-        except InputError:
-            if cached:  # the files were moved or deleted: their tokens are enough
-                return cached
-            raise
+        files = dict[str, Path]()
+        for place, path in enumerate(self.paths[split], start=1):
+            try:
+                own = treebank_files(path)
+            except InputError:
+                # Files that were moved or deleted: their tokens are enough.
+                before = [Path(v["path"]) for k, v in cached.items() if k.startswith(f"{place}.")]
+                own = [file for file in before if file.is_relative_to(absolute(path))]
+                if not own:
+                    raise
+            files |= {f"{place}.{number}": file for number, file in enumerate(own, start=1)}
         found = {k: file_fingerprint(str(file), cached.get(k, {})) for k, file in files.items()}
         return {**found, "pairs": 0}  # counting them would take as long as encoding them
 

@@ -214,6 +214,11 @@ def test_an_identity_changes_with_any_file_and_spares_reading(corpus, tmp_path):
     assert corpus.fingerprint("train", after) == after
     with pytest.raises(InputError):
         corpus.fingerprint("train", {})
+    write(tmp_path / "a", OTHER)  # but the files that are left must not have changed
+    assert corpus.fingerprint("train", after)["1.1"] != after["1.1"]
+    mistyped = TreebankCorpus({"train": [str(tmp_path / "a"), str(tmp_path / "bb")]})
+    with pytest.raises(InputError, match="bb, found nothing"):
+        mistyped.fingerprint("train", after)
 
 
 @pytest.mark.parametrize("place", ["", "PARSED/MRG/WSJ"])
