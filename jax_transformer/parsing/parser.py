@@ -110,7 +110,7 @@ class Parser(LineSearch):
         """
         trees: list[Translation | None] = []
         for tokens, score, log_prob in found:
-            names = self.labels.decode(tokens).split()
+            names = self.labels.decode(tokens).split(" ")  # a no-break space is part of one
             try:
                 tree = delinearize(names, sentence.words)
             except InputError:

@@ -13,6 +13,7 @@ from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.decoding.ensemble import Ensemble
 from jax_transformer.decoding.generate import translate
+from jax_transformer.decoding.line_search import Hypothesis, lines_of
 from jax_transformer.decoding.request import Request
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
@@ -160,6 +161,23 @@ def test_a_model_with_scores_of_nan_is_refused(parser):
     broken = parser.with_params(jax.tree.map(lambda leaf: leaf * np.nan, parser.params))
     with pytest.raises(InputError, match=r"line \d: .* not finite"):
         broken.translate_lines(lines(4, 6), request=THREE)
+
+
+def untrained(vocabulary, tree):
+    labels = label_vocabulary([tree])
+    model = Transformer(CONFIG, vocabulary.size, vocabulary.pad_id, labels.size)
+    own = model, {}, vocabulary, DecodingConfig()
+    return Parser(*own, target_vocabulary=labels, max_length=MOST)
+
+
+def test_a_no_break_space_is_part_of_a_label(vocabulary):
+    tree = parse_tree("(ROOT (X\u00a0Y (NN a) (VB b)))")
+    parser = untrained(vocabulary, tree)
+    (sentence,) = parser.read(lines_of(["a b"], 1))
+    (tokens,) = parser.labels.encode_batch([" ".join(linearize(without_root(tree)))])
+    (found,) = parser.written(sentence, [Hypothesis(tokens, 0.0, 0.0)])
+    assert found is not None
+    assert found.text == write_tree(tree)
 
 
 @pytest.mark.release
