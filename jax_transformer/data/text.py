@@ -152,13 +152,15 @@ def readable(line: str, knows: Callable[[str], bool]) -> str:
     if line.isprintable() and "\u2581" not in line:
         return line
 
-    def is_space(character: str) -> bool:
-        space = (character.isspace() or character in _ZERO_WIDTH) and character != " "
-        return character in "\n\r\u2581" or (space and not knows(character))
-
     # A run that has only spaces is left to the vocabulary, which may keep its length.
-    marked = "".join("\n" if is_space(each) else each for each in line)
+    marked = "".join("\n" if becomes_space(each, knows) else each for each in line)
     return re.sub(" *\n[ \n]*", "\n", marked).strip("\n").replace("\n", " ")
+
+
+def becomes_space(character: str, knows: Callable[[str], bool]) -> bool:
+    """Return whether `readable` makes a space of a character that is not one."""
+    space = (character.isspace() or character in _ZERO_WIDTH) and character != " "
+    return character in "\n\r\u2581" or (space and not knows(character))
 
 
 def _composed(line: str, knows: Callable[[str], bool]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_transformer.data.text import becomes_space
 from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.decoding.batches import Program
 from jax_transformer.decoding.beam_search import Hypotheses
@@ -158,12 +159,12 @@ class Parser(LineSearch):
         words = words_of(line.text)
         knows, forms = self.vocabulary.knows, self._typed.forms(words)
         # White space inside a word does not begin another.
-        inner = {c: "\ufffd" for c in set("".join(words)) if c.isspace() and not knows(c)}
+        inner = {c: "\ufffd" for c in set("".join(words)) if becomes_space(c, knows)}
         plain = [form.translate(str.maketrans(inner)) for form in forms]
         words = words if self.keeps_words else forms
         encoded = self.vocabulary.encode_batch(plain)
-        # A word that is only SentencePiece's mark for a space has no pieces.
-        encoded = [tokens or [self.vocabulary.unk_id] for tokens in encoded]
+        # A word with nothing to read in it, such as a control character, has no pieces.
+        encoded = [tokens or self.vocabulary.encode("\ufffd") for tokens in encoded]
         most = self.max_source - 1
         ends = np.cumsum([len(tokens) for tokens in encoded])
         count = max(int((ends <= most).sum()), 1)

@@ -180,6 +180,16 @@ def test_a_no_break_space_is_part_of_a_label(vocabulary):
     assert found.text == write_tree(tree)
 
 
+@pytest.mark.parametrize(
+    "word", ["a\u00a0b", "a\u200bb", "\ufeffb", "a\u2581b", "\u200b", "\u200d"]
+)
+def test_each_word_begins_once(vocabulary, word):
+    """Its words are counted by where they begin, if data.word_positions is set."""
+    parser = untrained(vocabulary, parse_tree("(ROOT (X (NN a) (VB b)))"))
+    (sentence,) = parser.read(lines_of([f"c {word} d"], 1))
+    assert [vocabulary.word_starts[token] for token in sentence.tokens].count(1) == 3
+
+
 @pytest.mark.release
 def test_parsers_can_be_averaged(trained, parser, vocabulary):
     """A model and one without an opinion parse less probably than it alone."""
