@@ -35,6 +35,7 @@ class BytePairCuts:
             for cut in range(1, len(piece))
             if piece[:cut] in ids and piece[cut:] in ids
         }
+        ranks = ranks or {-1: -1}  # of characters alone; no pair has this key
         self._keys = np.array(sorted(ranks), np.int64)
         self._ranks = np.array([ranks[key] for key in self._keys.tolist()], np.int32)
 

@@ -169,6 +169,13 @@ def test_cuts_of_a_unigram_model_have_its_probabilities_to_the_power_of_alpha():
         assert counts[cut] / count == pytest.approx(expected, abs=0.02)
 
 
+def test_a_vocabulary_of_characters_alone_has_one_cut_of_each_word(tmp_path):
+    vocabulary = train_vocabulary(["ab cd"], 9, tmp_path / "v.model")  # one less is refused
+    word = vocabulary.encode("ab")
+    assert vocabulary.pieces(word) == ["\u2581", "a", "b"]
+    assert vocabulary.sample_words([word], [2], 0.1, np.random.default_rng(1)) == [word] * 2
+
+
 def test_symbols_of_the_user_stay_whole():
     options = {"model_type": "bpe", "vocab_size": 60, "user_defined_symbols": ["<sep>"]}
     vocabulary = SentencePieceVocabulary(trained([*LINES, "low<sep>er"], **options))
