@@ -209,8 +209,9 @@ def batches(
     vocabularies, most = (model.vocabulary, model.target_vocabulary), model.config.data.max_length
     lines = model.run.task.search().target_lines(targets)
     given = model.module, vocabularies, sources, lines
-    found = PairBatches(*given, max_length=most, batch_tokens=batch_tokens)
-    if not len(found.store):
+    size = {"max_length": most, "batch_tokens": batch_tokens}
+    found = PairBatches(*given, **size) if sources else None
+    if not found or not len(found.store):
         raise InputError(
             f"batches: expected pairs of 1 to {most:,} tokens, found none among "
             f"{len(sources):,}; give other text"

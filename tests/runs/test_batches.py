@@ -47,6 +47,8 @@ def test_lists_and_numbers_that_do_not_fit_are_refused_at_the_call(model):
         batches(model, ["a", "b"], ["c"])
     with pytest.raises(InputError, match="none among 1"):
         batches(model, [""], ["c"])
+    with pytest.raises(InputError, match="none among 0"):
+        batches(model, [], [])
     wrong = {"batch_tokens": [-1, 0, 1.5, True], "epochs": [0, -1, 1.0], "seed": [-1, "1"]}
     for name, values in wrong.items():
         for value in values:
