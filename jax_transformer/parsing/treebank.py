@@ -74,6 +74,8 @@ def treebank_files(path: str | Path) -> list[Path]:
     if not chosen:
         found = f"only {files[0].name}" if files else "none"
         raise InputError(f"expected files of trees in {path}, found {found}; give another folder")
+    if odd := next((file for file in chosen if re.search("[\udc80-\udcff]", str(file))), None):
+        raise InputError(f"expected names of files in UTF-8, found {odd}; rename the file")
     if left := [file for file in (begun if named else others) if file not in {*chosen}]:
         why = "without .mrg in their names" if named else "which do not begin with a tree"
         count = f"{len(left):,} of {len(files):,} files"

@@ -67,6 +67,10 @@ def test_a_folder_or_file_without_trees_is_refused(tmp_path):
         list(read_trees(tmp_path))
     with pytest.raises(InputError, match="found nothing"):
         list(read_trees(tmp_path / "absent"))
+    write(tmp_path / "b\udce9.mrg", OTHER)  # a name in Latin-1
+    with pytest.raises(InputError, match=r"UTF-8, found .* rename"):
+        list(read_trees(tmp_path))
+    (tmp_path / "b\udce9.mrg").unlink()
     (tmp_path / "b.mrg").write_text(f"{PASSIVE}\n(S")
     with pytest.raises(InputError, match=r"b\.mrg, line 2, column 1"):
         list(read_trees(tmp_path))
