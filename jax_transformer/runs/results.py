@@ -75,14 +75,16 @@ def scored_runs(folder: Path) -> Iterator[tuple[str, Run, list[RunScore]]]:
 def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
     """Return the newest score of each of METRICS in results.json.
 
-    Scores on files that `evaluate` was given are left out. Scores on the run's own split and with
-    its own search are preferred.
+    Scores on files that `evaluate` was given are left out. Scores on the run's own split, with its
+    own search, and BLEU by its own tokenizer and regard to case are preferred.
     """
     scores = read_json(folder.results, list[RunScore], "move it away") or []
-    own = vars(run.config.decoding)
+    own, data = vars(run.config.decoding), run.config.data
+    bleu = {f"tok:{data.bleu_tokenize}", f"case:{'lc' if data.bleu_lowercase else 'mixed'}"}
     preferences = [
         lambda score: score.split == run.scored_on,
         lambda score: all(getattr(score, name) in (None, own[name]) for name in SEARCH),
+        lambda score: score.metric != "bleu" or bleu <= {*(score.signature or "").split("|")},
     ]
     newest = []
     for metric in METRICS:

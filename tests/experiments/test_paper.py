@@ -16,6 +16,7 @@ from jax_transformer.evaluation.score import Score
 from jax_transformer.files import write_text
 from jax_transformer.presets import find_experiment
 from jax_transformer.presets.paper import System, table_rows
+from jax_transformer.runs.results import newest_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 paper = command_module("paper")
@@ -184,6 +185,18 @@ def test_the_newest_scores_on_the_rows_split_as_the_run_decodes_are_shown(runs):
     assert [line.split()[1] for line in found["table3-base"]] == ["perplexity", "bleu_paper"]
     assert found["table3-base"][0].startswith("three: perplexity 7.50 dev averaged")
     assert all("training.steps=40 instead of 100000" in line for line in found["table3-base"])
+
+
+def test_bleu_by_another_tokenizer_or_without_case_is_not_taken_for_the_runs_own(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.write_run(Run("base", 1, Config()))
+    facts = {"metric": "bleu", "split": "test", "checkpoint": "averaged", "steps": [1]}
+    signatures = ["case:mixed|tok:13a|v", "bs:9|case:mixed|tok:13a|v", "case:lc|tok:13a|v"]
+    signatures.append("case:mixed|tok:char|v")
+    folder.append_results(
+        [{**facts, "score": float(i), "signature": each} for i, each in enumerate(signatures)]
+    )
+    assert [score.score for score in newest_scores(folder, folder.load_run())] == [1.0]
 
 
 def test_the_command_prints_table_4_with_the_scores_of_its_runs_below(runs, monkeypatch):
