@@ -82,7 +82,9 @@ def average_run(
     last = last or run.config.training.average_last
 
     def regular(step: int) -> bool:
-        return run.is_regular(step) and (best is None or step <= best.step)
+        if best and step >= best.step:  # which was the last step, before more were requested
+            return step == best.step
+        return run.is_regular(step)
 
     folder.fetch_steps(
         folder.checkpoints, lambda saved: ([*filter(regular, saved)] or saved)[-last:]

@@ -119,7 +119,7 @@ class Checkpoints:
                     self._remove_old(self._manager)
 
     def keep_best(self, step: int, count: int) -> None:
-        """Keep from now on also the `count` last regular checkpoints up to this step."""
+        """Keep from now on also this step, and `count` - 1 regular checkpoints before it."""
         self._best = step, count
 
     def _remove_old(self, manager: ocp.CheckpointManager) -> None:
@@ -129,7 +129,8 @@ class Checkpoints:
         kept = {*regular[-self._keep :], *steps[-1:]}
         if self._best:
             best, count = self._best
-            kept |= {*[step for step in regular if step <= best][-count:]}
+            up_to = [s for s in steps if s == best or (s < best and self._regular(s))]
+            kept |= {*up_to[-count:]}
         for step in steps:
             if step not in kept:
                 manager.delete(step)

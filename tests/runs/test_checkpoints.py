@@ -25,8 +25,11 @@ import pytest
 
 from jax_transformer.errors import InputError
 from jax_transformer.runs import averages, checkpoints
+from jax_transformer.runs.best import BestStep
 from jax_transformer.runs.checkpoints import Checkpoints
-from jax_transformer.runs.run_dir import PATTERNS
+from jax_transformer.runs.load import build_model, load_vocabularies
+from jax_transformer.runs.run_dir import PATTERNS, RunFolder
+from jax_transformer.training.train_step import abstract_params
 
 
 def model(seed):
@@ -315,6 +318,21 @@ def test_the_checkpoint_of_a_stop_goes_with_the_next_and_pushes_no_regular_one_o
         if step == 7:  # nothing else to average is there
             assert averages.average(tmp_path, params, 1, tens)[0] == [7]
     assert averages.average(tmp_path, params, 2, tens)[0] == [20, 30]
+
+
+def test_the_best_step_is_kept_and_averaged_even_if_more_steps_were_requested_after_it(
+    small_run, tmp_path
+):
+    with Checkpoints(tmp_path / "kept", keep=1, regular=tens) as saved:
+        saved.keep_best(23, 2)  # 23 was the last step of all
+        for step in (10, 20, 23, 30, 40):
+            saved.save(step, *model(step), {}, {})
+    assert saved.steps() == [20, 23, 40]
+    folder = RunFolder(shutil.copytree(small_run, tmp_path / "run"))
+    run, origin = folder.load_run(), folder.manifest.copy()
+    params = abstract_params(build_model(run, *load_vocabularies(folder)))
+    best = BestStep("bleu", step=1, score=9.0, evaluated=2)
+    assert averages.average_run(folder, run, best, params, origin)[0] == [1]
 
 
 def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
