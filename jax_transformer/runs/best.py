@@ -46,7 +46,12 @@ class BestStep:
     evaluated: int = 0  # the last step that was evaluated
 
     def after(self, step: int, scores: Mapping[str, float]) -> "BestStep":
-        """Return the state after the evaluation of a step: scores are by the names of metrics."""
+        """Return the state after the evaluation of a step: scores are by the names of metrics.
+
+        A step that is evaluated again, because metrics.jsonl is gone, counts once.
+        """
+        if step == self.evaluated:
+            return self
         score = scores[self.metric]
         sign = 1 if METRICS[self.metric].larger_is_better else -1
         if score == score and (not self.step or sign * score > sign * self.score):

@@ -93,3 +93,8 @@ def test_scores_that_are_no_numbers_are_never_the_best():
     best = BestStep("loss").after(10, {"loss": float("nan")}).after(20, {"loss": 2.0})
     assert (best.step, best.evaluations_since) == (20, 0)
     assert best.after(30, {"loss": float("nan")}).step == 20
+
+
+def test_a_step_that_is_evaluated_again_after_a_resume_counts_once():
+    best = BestStep("bleu").after(10, {"bleu": 9.0}).after(20, {"bleu": 8.0})
+    assert best.after(20, {"bleu": 8.0}) == best
