@@ -40,11 +40,12 @@ def main() -> None:
                 f"python -m experiments.train --workdir {folder.quoted}"
             )
         folder.fetch_steps(folder.checkpoints)
+        folder.fetch_steps(folder.averaged)
         with folder.locked():
             origin = read_description(folder.checkpoints)["origin"]
             check_same(folder.path, folder.manifest.copy(), origin)
             params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
-            best = read_best(run.config.training, folder.checkpoints)
+            best = read_best(run.config.training, folder)
             steps, _ = average_run(folder, run, best, params_like, origin, LAST.value)
     cli.show(f"averaged {len(steps)} checkpoints, steps {', '.join(map(str, steps))}")
     cli.show(f"written to {folder.shown(folder.averaged)}")

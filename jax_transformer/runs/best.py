@@ -4,11 +4,11 @@ training.keep_best and training.stop_after follow the best step. Its state is pa
 checkpoint, so that a run that is resumed goes on with it.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from jax_transformer.config import TrainingConfig
@@ -76,16 +76,21 @@ def best_of(position: Mapping[str, Any], training: TrainingConfig) -> BestStep |
     return BestStep(training.keep_best)
 
 
-def read_best(training: TrainingConfig, *folders: Path) -> BestStep | None:
-    """Return the newest state in folders of checkpoints; None if they have no best step."""
-    positions = [read_description(folder).get("position", {}) for folder in folders]
+def read_best(training: TrainingConfig, folder: RunFolder) -> BestStep | None:
+    """Return the newest state in a run's checkpoints; None if they have no best step.
+
+    That of the averaged model is the newest if the last step was evaluated after a resume.
+    """
+    positions = [read_description(folder.checkpoints).get("position", {})]
+    with contextlib.suppress(InputError):  # a damaged one, which can be made again
+        positions.append(read_description(folder.averaged).get("position", {}))
     found = [best for each in positions if (best := best_of(each, training)) and best.step]
     return max(found, key=lambda best: best.evaluated, default=None)
 
 
 def best_checkpoint(folder: RunFolder, run: Run) -> int:
     """Return the best step of a run. Raises InputError if there is none."""
-    best = read_best(run.config.training, folder.averaged, folder.checkpoints)
+    best = read_best(run.config.training, folder)
     if best is None:
         kept = run.config.training.keep_best
         found = "training.keep_best=none" if kept == "none" else "no evaluated step"

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 from commands import EVERY, STEPS, flat_params, metrics, record, results, run_command
+from small_run import write_run
 
 import jax_transformer as jt
 from jax_transformer.evaluation.evaluate import METRICS
 from jax_transformer.evaluation.score import Score
+from jax_transformer.runs.averages import save_average
 from jax_transformer.runs.best import BestStep
 from jax_transformer.runs.checkpoints import read_description
+from jax_transformer.runs.run_dir import RunFolder
 
 # Equal at 60 and 80, then worse.
 BLEU = {20: 5.0, 40: 7.0, 60: 9.0, 80: 9.0, 100: 8.0, 120: 1.0, 140: 2.0}
@@ -98,3 +101,15 @@ def test_scores_that_are_no_numbers_are_never_the_best():
 def test_a_step_that_is_evaluated_again_after_a_resume_counts_once():
     best = BestStep("bleu").after(10, {"bleu": 9.0}).after(20, {"bleu": 8.0})
     assert best.after(20, {"bleu": 8.0}) == best
+
+
+def test_average_knows_the_best_step_of_an_evaluation_after_the_last_checkpoint(tmp_path):
+    folder = RunFolder(write_run(tmp_path / "run", "training.keep_best=bleu"))
+    origin, params = folder.manifest.copy(), dict(jt.load(folder, "last").params)
+    best = vars(BestStep("bleu", step=2, score=9.0, evaluated=2))
+    save_average(folder.averaged, params, [2], origin, best=best)  # at the end of training
+    assert "steps 2\n" in run_command("average", f"--workdir={folder.path}").stdout
+    assert jt.load(folder.path, "best").steps == [2]
+    for path in folder.averaged.glob("*/description/metadata"):
+        path.write_bytes(b"damaged")
+    assert "steps 1, 2\n" in run_command("average", f"--workdir={folder.path}").stdout
