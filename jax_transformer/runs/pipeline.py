@@ -202,7 +202,7 @@ def _initial_params(run: Run, initial: Initial, prepared: Prepared) -> Params:
 
 
 def _warn_of_steps(run: Run) -> None:
-    """Warn if the steps are too few for the warm-up, or for the checkpoints to average."""
+    """Warn of too few steps for the warm-up, and too few checkpoints to average."""
     training = run.config.training
     steps, last = training.steps, training.average_last
     saved = len(list(islice(filter(run.is_regular, range(1, steps + 1)), last)))
@@ -212,6 +212,11 @@ def _warn_of_steps(run: Run) -> None:
         logger.warning(
             f"training.steps={steps} gives {saved} of the checkpoints that training.average_last="
             f"{last} averages; set {remedy if every else 'a lower training.average_last'}"
+        )
+    if training.keep_checkpoints < last:
+        logger.warning(
+            f"training.keep_checkpoints={training.keep_checkpoints} keeps fewer checkpoints than "
+            f"training.average_last={last} averages; raise it"
         )
     if training.steps < training.warmup_steps:
         logger.warning(

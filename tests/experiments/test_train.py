@@ -140,15 +140,17 @@ def test_too_few_steps_are_shown_one_by_one_and_an_interrupted_score_is_made_up_
         raise KeyboardInterrupt
 
     few = {"training.steps": 3, "training.log_steps": 50, "training.checkpoint_steps": 50}
-    few |= {"training.batch_tokens": 4096}
+    few |= {"training.batch_tokens": 4096, "training.keep_checkpoints": 2}
     monkeypatch.setattr(progress, "LOG_SECONDS", 0)
     own = [f"--workdir={tmp_path}/run", "--experiment=base", *text_flags(text)]
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "final_report", interrupt)
         done = run_command("train", *own, *setting_flags(**few), fails=130)
     lines = done.stderr.splitlines()
-    (checkpoints,) = (line for line in lines if "training.average_last=3" in line)
-    assert lines.index(checkpoints) < lines.index("training    from step 0 to 3 steps")
+    before = lines[: lines.index("training    from step 0 to 3 steps")]
+    steps, kept = (line for line in before if "training.average_last=3" in line)
+    assert steps.startswith("warning: training.steps=3 gives 1 ")
+    assert kept.startswith("warning: training.keep_checkpoints=2 keeps fewer ")
     assert all(f"training    {step} of 3 steps" in done.stderr for step in (1, 2, 3))
     assert " 3 steps: 3.0 passes " in done.stderr
     assert f"experiments.evaluate --workdir {tmp_path}/run" in done.stderr
