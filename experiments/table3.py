@@ -62,11 +62,12 @@ def main() -> int:
         raise InputError(
             f"--workdir={FLAGS.workdir}: an address cannot be written to; give a local folder"
         )
-    if any(change.startswith("training.average_last=") for change in FLAGS.set):
-        raise InputError(
-            "--set training.average_last cannot be combined with this command, whose table "
-            "describes the last parameters; remove it"
-        )
+    for change in FLAGS.set:
+        if change.startswith(("training.average_last=", "training.keep_best=")):
+            raise InputError(
+                f"--set {change} cannot be combined with this command, whose table describes the "
+                "last parameters; remove it"
+            )
     workdir = Path(FLAGS.workdir or "runs/table3")
     sources = Sources.named(checked_files(given_files()), Text)
     output = workdir / "table3.md"

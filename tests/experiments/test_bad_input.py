@@ -127,6 +127,7 @@ ROWS = {
     "paper --runs={dir}/nowhere": "{dir}/nowhere: sub-folders",
     "table3 --workdir=gs://bucket/table3": "gs://bucket/table3: address folder",
     "table3 --set=training.average_last=3": "training.average_last last",
+    "table3 --set=training.keep_best=loss": "training.keep_best=loss last",
     "table3 --train_source=a": "--train_target, --dev_source, --dev_target,",
     # Exports, pages and servers.
     "export --output={dir} --format=marian": "{dir}: folder with something",
