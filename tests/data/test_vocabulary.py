@@ -224,6 +224,9 @@ def test_pieces_of_bytes_stand_for_bytes_and_do_not_make_a_character_known(model
     )
     texts = [ours.piece_texts[index] for index in ours.encode("the \u8a9e")]
     assert b"".join(t for t in texts if isinstance(t, bytes)).decode() == "\u8a9e"
+    breaks = [ours.all_pieces.index(f"<0x0{byte}>") for byte in "AD"]
+    the = ours.encode("the")
+    assert ours.decode([*the, *breaks, *the]) == "the   the"  # one line
     assert "".join(t for t in texts if isinstance(t, str)).strip() == "the"
     assert not ours.knows("\u8a9e")
     assert ours.encode("the\tcat") == ours.encode("the cat")

@@ -91,9 +91,10 @@ class Vocabulary(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids, one line, in which PAD, BOS and EOS vanish and UNK is U+2047.
 
-        Raises InputError if an id is outside the vocabulary.
+        A line break that a piece stands for is a space. Raises InputError if an id is outside the
+        vocabulary.
         """
-        return self._decode(self._checked(ids))
+        return re.sub("[\n\r]", " ", self._decode(self._checked(ids)))
 
     def decode_batch(self, sequences: Iterable[Iterable[int]]) -> list[str]:
         """Decode each sequence as `decode` does."""
