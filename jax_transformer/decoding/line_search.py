@@ -91,7 +91,7 @@ class Sentence:
 def lines_of(texts: Sequence[str], first: int | None, request: Request = PLAIN) -> list[Line]:
     """Return lines with their places. first: the number of the first in its file; None: a list."""
     named = places("lines", "line", len(texts), first)
-    prefixes = request.prefixes or [""] * len(texts)
+    prefixes = [""] * len(texts) if request.prefixes is None else request.prefixes
     if len(prefixes) != len(texts):
         raise InputError(
             f"prefixes: expected one for each of {len(texts):,} lines, found {len(prefixes):,}; "

@@ -131,6 +131,8 @@ def test_a_prefix_may_be_as_long_as_an_output_or_longer_than_the_usual_limit(tra
 def test_prefixes_that_do_not_fit_are_refused(translate):
     with pytest.raises(InputError, match="one for each of 6 lines, found 1"):
         translate(["a"])
+    with pytest.raises(InputError, match="one for each of 6 lines, found 0"):
+        translate([])
     with pytest.raises(InputError, match=r"prefix of line 3: .* unknown letters"):
         translate(["", "", "☃", "", "", ""])
 
