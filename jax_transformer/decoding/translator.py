@@ -142,6 +142,11 @@ class Translator(LineSearch):
         if not any(line.prefix for line in lines):
             return None
         most, vocabulary = self.max_target - 1, self.target_vocabulary
+        if any(line.request.inside_word for line in lines) and vocabulary.continuations is None:
+            raise InputError(
+                "inside_word: expected a vocabulary of sentencepiece, found one in which the last "
+                "piece of a word ends it, so that no output can continue it; remove inside_word"
+            )
         encoded = vocabulary.encode_batch([line.prefix for line in lines])
         for line, tokens in zip(lines, encoded, strict=True):
             text = f"expected at most {most:,} tokens, found {len(tokens):,}; make it shorter"

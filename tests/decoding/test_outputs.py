@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from functools import cache, partial
+from typing import Any
 
 import jax
 import jaxtyping
@@ -13,6 +14,7 @@ from refusals import refusal
 from tiny_translator import model_of, params_of
 
 from jax_transformer.config import DecodingConfig
+from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary
 from jax_transformer.decoding import generate
 from jax_transformer.decoding.ensemble import Ensemble
 from jax_transformer.decoding.generate import log_probabilities
@@ -135,6 +137,17 @@ def test_prefixes_that_do_not_fit_are_refused(translate):
         translate([])
     with pytest.raises(InputError, match=r"prefix of line 3: .* unknown letters"):
         translate(["", "", "☃", "", "", ""])
+
+
+def test_words_that_their_last_piece_ends_cannot_be_continued():
+    special: Any = {"bos_id": 2, "pad_id": 1, "eos_id": 2, "unk_id": 3}
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "a", "a@@", "t"]
+    content = BpeContent(pieces=pieces, merges=[], end_apart=False, **special)
+    vocabulary = BpeVocabulary.make(content)
+    translator = Translator(model_of(vocabulary), {}, vocabulary, DECODING, max_length=24)
+    options = {"prefixes": ["a"], "inside_word": True}
+    error = refusal(translator.translate_lines, ["at"], 1, request_of(options, "translate"))
+    assert error.startswith("inside_word: ")
 
 
 def test_no_output_has_a_forbidden_phrase_or_a_repetition(translate):
