@@ -91,6 +91,9 @@ def _write_tokenizer(
     for name, vocabulary in tables.items():
         pieces_by_id = enumerate(vocabulary.all_pieces)
         write_json(out / name, {p: index for index, p in pieces_by_id if p != unused(index)})
+    whole = source.whole if isinstance(source, PieceTable) else []
+    if whole:
+        write_json(out / "added_tokens.json", {piece: pieces.index(piece) for piece in whole})
     data = trained.config.data
     languages = {"source_lang": data.source_language, "target_lang": data.target_language}
     settings = {
@@ -101,7 +104,8 @@ def _write_tokenizer(
         "unk_token": pieces[source.unk_id],
         "separate_vocabs": separate,
         "model_max_length": trained.config.data.max_length,
-        "split_special_tokens": True,  # text that spells </s> is text, here as in training
+        # Text that spells </s> is text, here as in training. But it would cut added tokens too.
+        "split_special_tokens": not whole,
     }
     write_json(out / "tokenizer_config.json", settings)
     for name, vocabulary in (("source.spm", source), ("target.spm", target)):

@@ -17,7 +17,12 @@ from jax_transformer.data.text import decode_lines, read_lines
 from jax_transformer.data.vocabularies import read_vocabulary
 from jax_transformer.files import check_regular, read_json
 from jax_transformer.formats import read_model
+from jax_transformer.formats.imported import ImportedModel, parameters
+from jax_transformer.formats.marian import write_marian
 from jax_transformer.formats.torch_files import read_torch
+from jax_transformer.runs.load import build_model
+from jax_transformer.runs.model import TrainedModel
+from jax_transformer.runs.run_dir import Run
 
 safetensors = pytest.importorskip(
     "safetensors.numpy", reason="reads and writes them: pip install -e '.[export]'"
@@ -226,6 +231,35 @@ def test_added_tokens_are_kept_whole_in_text(marian, old):
         assert end + 2 not in again.encode("a bxc")
         assert "<br>" in again.decode([*dog, end])
     assert imported.source.encode("The dog") == before.encode("The dog")
+
+
+def exported(imported: ImportedModel, folder: Path) -> Path:
+    """The folder with the model in the format that it came from."""
+    run = Run("imported", 0, imported.config())
+    own = imported.source, imported.target
+    params = parameters(imported, run)
+    folder.mkdir()
+    write_marian(TrainedModel(run, *own, build_model(run, *own), params, "last", [1]), folder)
+    return folder
+
+
+def test_added_tokens_are_exported_again(marian, tmp_path):
+    add(marian, {"<br>": read_model("marian", marian).source.size}, old=True)
+    imported = read_model("marian", marian)
+    again = read_model("marian", exported(imported, tmp_path / "again"))
+    assert again.source.content == imported.source.content
+    assert again.target.content == imported.target.content
+
+
+@pytest.mark.slow
+def test_transformers_keeps_exported_added_tokens_whole(marian, tmp_path):
+    pytest.importorskip("torch", reason="transformers needs it: pip install -e '.[torch]'")
+    transformers = pytest.importorskip("transformers", reason="pip install -e '.[torch]'")
+    add(marian, {"<br>": read_model("marian", marian).source.size}, old=True)
+    imported = read_model("marian", marian)
+    folder = exported(imported, tmp_path / "again")
+    found = transformers.MarianTokenizer.from_pretrained(folder)("The<br>dog").input_ids
+    assert found == imported.source.encode("The<br>dog", eos=True)
 
 
 def test_special_tokens_among_the_added_ones_are_text_as_before(marian):

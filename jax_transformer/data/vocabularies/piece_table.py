@@ -72,6 +72,7 @@ class PieceTable(Vocabulary):
         self.eos_id, self.unk_id = fields.eos_id, fields.unk_id
         self._ids = {piece: index for index, piece in enumerate(fields.pieces)}
         self._tags = [piece for piece in fields.pieces if _TAG.fullmatch(piece)]
+        self.whole = fields.whole
         whole = "|".join(map(re.escape, sorted(fields.whole, key=len, reverse=True)))
         self._whole = re.compile(f"({whole})") if whole else None
         self._specials = {self.pad_id, self.bos_id, self.eos_id}
