@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from jax_transformer.config import ModelConfig
+from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_json
 from jax_transformer.formats.exported import COMMON_SETTINGS, text_vocabularies, write_readme
@@ -29,6 +30,11 @@ def write_safetensors(trained: TrainedModel, out: Path) -> None:
         raise InputError(
             "expected one vocabulary for both sides, found separate ones, which the folder cannot "
             "hold; export with --format=marian"
+        )
+    if not isinstance(ids, SentencePieceVocabulary):
+        raise InputError(
+            "expected a vocabulary whose ids are those of sentencepiece, found an imported table "
+            "of pieces, which the folder cannot hold; export with --format=ctranslate2"
         )
     # save_file would make a file that its owner alone can read.
     (out / "model.safetensors").write_bytes(save(flat_arrays(trained.params)))

@@ -18,6 +18,7 @@ from refusals import refusal
 
 from jax_transformer.config import Config, ModelConfig, override
 from jax_transformer.data.vocabularies import load_vocabulary
+from jax_transformer.data.vocabularies.piece_table import PieceTable
 from jax_transformer.data.vocabularies.sentencepiece import (
     SentencePieceVocabulary,
     train_vocabulary,
@@ -126,6 +127,19 @@ def separate(vocabulary) -> TrainedModel:
     assert ids.pad_id == ids.size - 1 != source.pad_id
     module = build_model(run, source, ids)
     return TrainedModel(run, source, ids, module, random_params(module), "last", [1])
+
+
+def test_safetensors_refuses_ids_that_the_code_in_its_readme_would_not_give(vocabulary, tmp_path):
+    trained = random_run(vocabulary, [])
+    own = trained.vocabulary
+    ids = {name: own.size - 1 - getattr(own, name) for name in ("pad_id", "bos_id", "eos_id")}
+    assert own.sentencepiece
+    table = PieceTable.make(
+        own.all_pieces[::-1], own.sentencepiece, **ids, unk_id=own.size - 1 - own.unk_id
+    )
+    other = dataclasses.replace(trained, vocabulary=table, target_vocabulary=table)
+    assert "--format=ctranslate2" in refusal(WRITERS["safetensors"], other, tmp_path)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_separate_vocabularies_are_two_tables_for_marian(separate, tmp_path):
