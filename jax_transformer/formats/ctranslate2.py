@@ -5,6 +5,7 @@ M2M-100 and NLLB.
 """
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from jaxtyping import Float, Int8
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.piece_table import PieceTable
 from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.errors import InputError, shown
 from jax_transformer.formats import exported, layout
@@ -51,6 +53,31 @@ It
 _STOPS_ALIKE = """\
 It
   stops when enough outputs have ended, as this run does."""
+
+_CUTTING = """\
+# By their ids, so that a character without a piece is <unk> however it is spelled.
+sources = [source.id_to_piece(ids) for ids in source.encode(lines)]
+"""
+_NORMALIZING = """\
+from sacremoses import MosesPunctNormalizer
+
+normalizer = MosesPunctNormalizer({language!r})  # it needs sacremoses
+lines = [normalizer.normalize(line) for line in lines]
+"""
+_CUTTING_AROUND = """\
+import re
+
+whole = re.compile({whole!r})  # what is a piece as it is, such as the tag of a language
+
+
+def cut(line):
+    parts = whole.split(line.strip())  # every other one is whole
+    cut = [source.id_to_piece(source.encode(part)) for part in parts]
+    return [p for i, part in enumerate(parts) for p in ([part] if i % 2 else cut[i])]
+
+
+sources = [cut(line) for line in lines]
+"""
 
 _MAPS = {  # a linear map may join several of ours with the same input
     "self_attention/linear_0": [f"self_attention/{name}" for name in ("query", "key", "value")],
@@ -100,11 +127,23 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
     facts = {
         "stopping": _STOPS_ALIKE if patience else _STOPS_EARLIER,
         "patience": f"{patience or 1:g}",
+        "cutting": _cutting(source),
         "precision": "weights in int8" if quantization else "in float32",
         "source_model": names[0],
         "target_model": names[1],
     }
     exported.write_readme(trained, out, "ctranslate2.md", **facts)
+
+
+def _cutting(source: Vocabulary) -> str:
+    """Return the code that makes `sources`, the pieces of each of `lines`."""
+    if not isinstance(source, PieceTable):
+        return _CUTTING
+    normalizing = _NORMALIZING.format(language=source.normalize) if source.normalize else ""
+    whole = [*map(re.escape, sorted(source.whole, key=len, reverse=True))]
+    whole = [r"^>>[^<>\s]+<<"] * bool(source.tags) + whole
+    cutting = _CUTTING_AROUND.format(whole=f"({'|'.join(whole)})") if whole else _CUTTING
+    return normalizing + cutting
 
 
 def _write_model(

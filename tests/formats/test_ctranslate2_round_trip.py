@@ -1,5 +1,7 @@
 """Exports for CTranslate2 that are read back, and imports that are exported."""
 
+import dataclasses
+import re
 from typing import Any
 
 import jax
@@ -9,6 +11,7 @@ from random_params import random_params
 from refusals import refusal
 
 from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.data.vocabularies.piece_table import PieceTable
 from jax_transformer.formats.ctranslate2 import read_ctranslate2, rounded_to_int8, write_ctranslate2
 from jax_transformer.formats.imported import ImportedModel, parameters
 from jax_transformer.formats.marian import write_marian
@@ -87,6 +90,33 @@ def test_an_import_is_exported_and_read_again_bit_for_bit(converted, name, tmp_p
     assert found.arrays.keys() == imported.arrays.keys()
     for array_name, array in imported.arrays.items():
         np.testing.assert_array_equal(found.arrays[array_name], array, err_msg=array_name)
+
+
+@pytest.mark.parametrize("language", ["", "en"])
+def test_the_code_in_the_readme_cuts_text_as_the_import_does(
+    converted, language, tmp_path, monkeypatch
+):
+    pytest.importorskip("ctranslate2", reason="writes the export: pip install -e '.[export]'")
+    imported = read_ctranslate2(converted / "m2m100")
+    table: Any = imported.source
+    table = PieceTable.make(
+        [*table.all_pieces[:20], "<br>", *table.all_pieces[21:]],
+        table.sentencepiece,
+        **{name: getattr(table, name) for name in ("pad_id", "bos_id", "eos_id", "unk_id")},
+        whole=["<br>"],
+    )
+    table = table.normalizing(language) if language else table
+    imported = dataclasses.replace(imported, source=table, target=table)
+    write_ctranslate2(trained_model(imported), tmp_path)
+    lines = [">>en<< the dog", "  >>de<<the", "a<br>b >>de<<", "", "\u201ca\u201d, b<br>"]
+    (tmp_path / "source.txt").write_text("\n".join(lines), encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)results = ", (tmp_path / "README.md").read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(code[0], found)  # noqa: S102
+    ids = {piece: index for index, piece in enumerate(table.all_pieces)}
+    rows = [[ids.get(piece, table.unk_id) for piece in row] for row in found["sources"]]
+    assert rows == table.encode_batch(lines)
 
 
 def test_a_model_without_end_marks_on_sources_is_not_written_for_marian(converted, tmp_path):

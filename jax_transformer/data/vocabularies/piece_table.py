@@ -71,7 +71,7 @@ class PieceTable(Vocabulary):
         self.pad_id, self.bos_id = fields.pad_id, fields.bos_id
         self.eos_id, self.unk_id = fields.eos_id, fields.unk_id
         self._ids = {piece: index for index, piece in enumerate(fields.pieces)}
-        self._tags = [piece for piece in fields.pieces if _TAG.fullmatch(piece)]
+        self.tags = [piece for piece in fields.pieces if _TAG.fullmatch(piece)]
         self.whole = fields.whole
         whole = "|".join(map(re.escape, sorted(fields.whole, key=len, reverse=True)))
         self._whole = re.compile(f"({whole})") if whole else None
@@ -119,7 +119,7 @@ class PieceTable(Vocabulary):
     @property
     def is_plain(self) -> bool:
         """True if sentencepiece alone cuts text: no tags, no whole pieces and no normalizer."""
-        return not (self._tags or self._whole or self.normalize)
+        return not (self.tags or self._whole or self.normalize)
 
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         split = [self._split_tag(line) for line in lines]
@@ -141,14 +141,14 @@ class PieceTable(Vocabulary):
 
     def _split_tag(self, line: str) -> tuple[list[int], str]:
         """Return the id of the tag that the line begins with, if there is one, and the rest."""
-        found = _TAG.match(line.lstrip(" ")) if self._tags else None
+        found = _TAG.match(line.lstrip(" ")) if self.tags else None
         if not found:
             return [], line
         tag = found[0]
         if tag not in self._ids:
-            near = difflib.get_close_matches(tag, self._tags, n=1, cutoff=0.8)
+            near = difflib.get_close_matches(tag, self.tags, n=1, cutoff=0.8)
             remedy = f"did you mean {near[0]}?" if near else "begin the line with another"
-            known = ", ".join(self._tags[:8]) + (", ..." if self._tags[8:] else "")
+            known = ", ".join(self.tags[:8]) + (", ..." if self.tags[8:] else "")
             raise InputError(f"expected a tag of this model, {known}, found {tag}; {remedy}")
         return [self._ids[tag]], line.lstrip(" ")[len(tag) :]
 
