@@ -86,7 +86,8 @@ def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
     Raises InputError if the folder has no such text, or if it or the manifest is damaged.
     """
     paths = [folder.text(split, side) for side in SIDES]
-    if not all(path.exists() for path in paths):
+    left_out = split not in folder.manifest.made_of.get("splits", [split])  # the last time
+    if left_out or not all(path.exists() for path in paths):
         other = ", --split=dev" if split == "test" and folder.text("dev", "source").exists() else ""
         raise InputError(
             f"{folder.path}: expected the text of {split}, found none; give --source and "
