@@ -14,6 +14,7 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html.entities import html5
 from pathlib import Path
 from typing import IO, Any, cast
@@ -32,6 +33,7 @@ SIDES = ("source", "target")
 
 _CHUNK = 1 << 20
 _COMPRESSED: dict[str, Any] = {".bz2": bz2.open, ".gz": gzip.open, ".xz": lzma.open}
+_STREAMS: dict[str, Any] = {".bz2": bz2.BZ2Decompressor, ".xz": lzma.LZMADecompressor}
 _ZERO_WIDTH = "\u200b\ufeff"  # spaces by their names, though not by Unicode's property
 # No character's number has more than 7 digits, and Python refuses to read very long ones.
 _ENTITY = re.compile(r"&(?:#[0-9]{1,9}|#[xX][0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]*);")
@@ -307,11 +309,40 @@ def whole_text(path: Path) -> Iterator[IO[bytes]]:
         yield stream
 
 
+class _Streams(io.RawIOBase):
+    """The compressed streams of a file, one after another, such as pbzip2 writes.
+
+    The files of bz2 and lzma end without an error where a second or later stream is damaged.
+    """
+
+    def __init__(self, file: IO[bytes], new: Callable[[], Any]) -> None:
+        self._file, self._new, self._stream = file, new, new()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        text = b""
+        while not text:
+            given = b""
+            if self._stream.eof:
+                if not (given := self._stream.unused_data or self._file.read(_CHUNK)):
+                    return 0
+                self._stream = self._new()
+            elif self._stream.needs_input and not (given := self._file.read(_CHUNK)):
+                raise EOFError("it ends inside of a stream")
+            text = self._stream.decompress(given, len(buffer))
+        buffer[: len(text)] = text
+        return len(text)
+
+
 @contextlib.contextmanager
 def _opened(path: str | Path, *, decompress: bool = True) -> Iterator[IO[bytes]]:
     """Open the bytes of a file, decompressed by its name; errors in reading become InputError."""
     suffix = Path(path).suffix.lower() if decompress else ""
     decompressed = _COMPRESSED.get(suffix, contextlib.nullcontext)
+    if suffix in _STREAMS:
+        decompressed = partial(_Streams, new=_STREAMS[suffix])
     try:
         with (
             open_url(str(path)) if is_url(path) else open(path, "rb") as file,
