@@ -24,6 +24,8 @@ from jax_transformer.parallel import Devices, check_not_forked
 from jax_transformer.training.train_step import shift_right
 from jax_transformer.types import AnyArray, Params
 
+_BLOCK = 1000  # letters that are matched at once, because time grows faster than their square
+
 Alignment = list[tuple[int, int]]  # (number of a source word, number of a target word), from 0
 
 
@@ -235,12 +237,20 @@ def _places(line: Sequence[str], text: str) -> list[int]:
     """Return the place in the line of each letter of the text, which may differ from the line."""
     if len(line) == len(text):
         return list(range(len(line)))
-    places = list[int]()
-    matcher = difflib.SequenceMatcher(None, line, text, autojunk=False)
-    for _, start, end, first, last in matcher.get_opcodes():
-        for i in range(last - first):
-            place = start + i * (end - start) // (last - first)
-            places.append(min(place, len(line) - 1))
+    places, begin, size = list[int](), 0, _BLOCK
+    while len(places) < len(text):
+        own, rest = line[begin : begin + size], text[len(places) : len(places) + size]
+        parts = difflib.SequenceMatcher(None, own, rest, autojunk=False).get_opcodes()
+        if begin + size < len(line) or len(places) + size < len(text):
+            # What follows the last match may match letters of the next block.
+            while parts and parts[-1][0] != "equal":
+                parts.pop()
+            size = _BLOCK if parts else 2 * size
+        for _, start, end, first, last in parts:
+            for i in range(last - first):
+                place = begin + start + i * (end - start) // (last - first)
+                places.append(min(place, len(line) - 1))
+        begin += parts[-1][2] if parts else 0
     return places
 
 

@@ -1,5 +1,7 @@
 """Word alignments of lines: which words, in which order, whatever batch and devices."""
 
+import random
+import time
 from functools import partial
 
 import jax
@@ -143,6 +145,18 @@ def test_bytes_and_letters_that_the_vocabulary_changes_belong_to_their_word():
     assert word_parts("caf\u00e9 ole", pieces) == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)]
     assert word_parts("cafe\u0301 ole", pieces) == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)]
     assert word_parts("\u2603\u2603 a b", [" \u2047 ", " a", " b"]) == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_a_long_line_whose_letters_differ_from_its_pieces_is_read_in_blocks():
+    draw = random.Random(1)
+    words = ["".join(draw.choices("abcdefghijklmnop", k=8)) for _ in range(1000)]
+    words[::9] = ["\ufb03" + word for word in words[::9]]  # which stands for three letters
+    words[300] = "\u2603" * 1500  # of which UNK is one
+    pieces = [" \u2047 " if word[0] == "\u2603" else f" {word}" for word in words]
+    pieces = [piece.replace("\ufb03", "ffi") for piece in pieces]
+    begin = time.process_time()
+    assert word_parts(" ".join(words), pieces) == [(i, i) for i in range(len(words))]
+    assert time.process_time() - begin < 3  # 20 in one block
 
 
 def test_pieces_with_a_sign_of_continuation_belong_to_one_word():
