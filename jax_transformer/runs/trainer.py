@@ -188,8 +188,9 @@ class Trainer:
         self._restart_save_clock()
         self._trace(step + 1 in self._profile_steps)
         agree = Agreement(self.devices)
-        # Before the first step there is nothing to save.
+        # Before the first step there is nothing to save, and nothing that on_metrics could end.
         stopping = self._agreed_signal()
+        stopping = 0 if stopping == ASKED and not step else stopping
         self._metrics.lap()
         while step < training.steps and not (stopping or self.development.ended):
             state, record = self._dispatch(state, step + 1, batches)

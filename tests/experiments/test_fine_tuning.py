@@ -123,6 +123,9 @@ def test_a_model_that_was_changed_in_python_is_trained_until_a_callback_ends_it(
     )
     with pytest.raises(InputError, match="found another"):
         train(None, files, workdir=tmp_path / "second", init_from=model)
+    third = tmp_path / "third"  # the callback ends it at the score of step 0
+    once = train(None, files, *short, workdir=third, init_from=model, on_metrics=lambda _: True)
+    assert 1 <= once.steps[0] <= 4
 
 
 @pytest.mark.release
