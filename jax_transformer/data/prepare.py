@@ -66,6 +66,8 @@ def prepare(
     manifest.made_of = {**before, "splits": splits}
     if trained_on:
         check_same(folder.path, manifest.copy(), trained_on)
+        # A test text may have come, and been scored, after the last checkpoint.
+        check_same(folder.path, *({"made_of": {"splits": each}} for each in (splits, cached)))
     if shared:
         shared.mend_manifest()
     work = _Preparation(folder, corpus, data, seed, given or {}, trained_on, shared, before)

@@ -144,6 +144,18 @@ def test_under_a_trained_model_a_changed_text_or_vocabulary_is_refused(tmp_path,
     assert stamps(run) != before
 
 
+def test_a_test_text_that_came_after_the_last_checkpoint_may_not_change_either(tmp_path, text):
+    run = tmp_path / "run"
+    prepared(run, text)
+    trained_on = Manifest.read(run).copy()
+    del trained_on["made_of"]["splits"]["test"]
+    prepared(run, text, trained_on=trained_on)
+    for side in ("en", "de"):
+        (text / f"test.{side}").write_text("a b c\n", encoding="utf-8")
+    with pytest.raises(InputError, match="another text of test"):
+        prepared(run, text, trained_on=trained_on)
+
+
 def test_what_is_damaged_or_gone_is_made_again_with_a_warning(tmp_path, text, caplog):
     run = tmp_path / "run"
     prepared(run, text)
