@@ -314,11 +314,17 @@ class RunFolder(DataFolder):
 
 
 def check_trainable(folder: RunFolder) -> None:
-    """Raise InputError if the folder has a model without text: training would replace it."""
+    """Raise InputError if the folder has a model alone: training would replace it."""
     if folder.run and folder.run.corpus == IMPORTED:
         raise InputError(
             f"{folder.address}: expected a run to train, found a model without text; give another "
             f"--workdir, and --init_from={folder.quoted} to continue from it"
+        )
+    if not folder.trained_steps() and saved_steps(folder.averaged):
+        raise InputError(
+            f"{folder.address}: expected checkpoints to continue from, found the averaged model "
+            "alone, which training would replace; put them back, remove averaged/, or give "
+            f"another --workdir and --init_from={folder.quoted} to continue from the model"
         )
 
 

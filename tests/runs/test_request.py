@@ -2,10 +2,12 @@
 
 import os
 import shlex
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from refusals import refusal
 
 from jax_transformer.config import override
 from jax_transformer.data.sources import Sources, Text, Trees, Vocabularies
@@ -66,3 +68,14 @@ def test_the_command_names_files_without_their_folders(tmp_path, monkeypatch):
     continued = Run("base", 1, config, sources, initial=Initial("/x/first", "best"))
     words = shlex.split(command_of(continued))
     assert {"--init_from=first", "--init_checkpoint=best"} <= {*words}
+
+
+def test_a_model_whose_checkpoints_were_removed_is_not_trained_anew_in_its_folder(
+    small_run, tmp_path
+):
+    folder = RunFolder(shutil.copytree(small_run, tmp_path / "run"))
+    requested_run(folder)
+    shutil.rmtree(folder.checkpoints)
+    assert f"--init_from={folder.path}" in refusal(requested_run, folder)
+    shutil.rmtree(folder.averaged)
+    requested_run(folder)
