@@ -326,8 +326,11 @@ class _Streams(io.RawIOBase):
         while not text:
             given = b""
             if self._stream.eof:
-                if not (given := self._stream.unused_data or self._file.read(_CHUNK)):
-                    return 0
+                given = self._stream.unused_data.lstrip(b"\0")  # .xz files may be padded with zeros
+                while not given:
+                    if not (more := self._file.read(_CHUNK)):
+                        return 0
+                    given = more.lstrip(b"\0")
                 self._stream = self._new()
             elif self._stream.needs_input and not (given := self._file.read(_CHUNK)):
                 raise EOFError("it ends inside of a stream")

@@ -137,7 +137,7 @@ class Request(Declared):
         Count, Meaning("Minimum number of tokens of an output, the end mark included.")
     ] = 0
     no_repeat_ngram: Annotated[
-        Count, Meaning("Never repeat an n-gram of this length (0: off).")
+        int, Ge(0), Le(100), Meaning("Never repeat an n-gram of this length (0: off).")
     ] = 0
     without: Annotated[tuple[str, ...], Meaning("Words or phrases to avoid.")] = ()
 

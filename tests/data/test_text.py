@@ -62,6 +62,8 @@ def test_a_compressed_file_is_read_as_its_text_and_refused_if_damaged(tmp_path, 
     in_two_parts = compress(content[:701]) + compress(content[701:])
     packed = written(tmp_path / f"packed{suffix}", in_two_parts)
     assert read(packed) == read(written(tmp_path / "plain", content))
+    padded = compress(content[:701]) + bytes(8) + compress(content[701:]) + bytes(8)
+    assert read(written(tmp_path / f"padded{suffix}", padded)) == read(packed)
     for second in (b"?" + compress(b"B")[1:], b"more text"):
         path = written(tmp_path / f"second{suffix}", compress(b"A\n") + second + compress(b"C"))
         assert "damaged" in refusal(read, path)
