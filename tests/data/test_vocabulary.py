@@ -318,6 +318,8 @@ def test_what_is_not_a_vocabulary_is_refused_by_its_name(tmp_path):
     suffix = trained(LINES, vocab_size=60, treat_whitespace_as_suffix=True)
     assert "treat_whitespace_as_suffix" in refusal(SentencePieceVocabulary, suffix)
     assert f"{codes}, line 1: " in refusal(load_user_vocabulary, [pieces, codes])
+    words = write(tmp_path / "words", "lo@@ 5\nthe\t7\ncat\t3\n")
+    assert "found 2 others, such as 'the\\t7'" in refusal(load_user_vocabulary, [codes, words])
     assert "found 3 files" in refusal(load_user_vocabulary, [codes, pieces, pieces])
     assert "No such file" in refusal(load_user_vocabulary, [str(tmp_path / "absent")])
     assert str(tmp_path / "absent") in refusal(load_user_vocabulary, [codes, f"{tmp_path}/absent"])

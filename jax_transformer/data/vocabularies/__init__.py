@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabularies.base import BOS, EOS, PAD, UNK, Vocabulary
-from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary, parse_codes
+from jax_transformer.data.vocabularies.bpe import END, BpeContent, BpeVocabulary, parse_codes
 from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.data.vocabularies.piece_table import PieceTable
 from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
@@ -57,6 +57,15 @@ def load_user_vocabulary(paths: Sequence[str]) -> Vocabulary:
                 "what subword-nmt's get-vocab wrote, after the codes"
             )
     pieces = dict.fromkeys(line.partition(" ")[0] for line in lines)
+    made = {(left + right).removesuffix(END) for left, right in codes.merges}
+    several = [piece for piece in pieces if len(piece.removesuffix("@@")) > 1]
+    others = [piece for piece in several if piece.removesuffix("@@") not in made]
+    if len(others) > len(several) / 2:  # some are glossaries, and fairseq's fillers
+        raise InputError(
+            f"{paths[1]}: expected pieces that the codes of {paths[0]} make, found {len(others):,} "
+            f"others, such as {others[0]!r}; give what subword-nmt's get-vocab wrote of text that "
+            "was cut by these codes"
+        )
     return BpeVocabulary.make(
         BpeContent(
             pieces=["<pad>", "<s>", "</s>", "<unk>", *pieces],
