@@ -1,4 +1,4 @@
-"""Nothing relies on JAX's implicit promotion of types: jax_numpy_dtype_promotion=strict."""
+"""JAX's types may be strict, or have 64 bits: jax_numpy_dtype_promotion, jax_enable_x64."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.slow
 LINES = ["the door", "we know", ""]
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    with jax.numpy_dtype_promotion("strict"):
+@pytest.fixture(autouse=True, params=["strict", "64 bits"])
+def types(request):
+    with jax.numpy_dtype_promotion("strict") if request.param == "strict" else jax.enable_x64(True):
         yield
 
 
@@ -67,6 +67,17 @@ RELATIVE: dict[str, Any] = {
     "output_bias": True, "tie_embeddings": False, "attention_radius": 2,
     "attention_dropout_rate": 0.1, "remat": "layers",
 }  # fmt: skip
+
+
+def test_outputs_and_draws_are_those_of_the_usual_types(folder):
+    def found():
+        model = jt.load(folder)
+        drawn = model.translate(LINES, samples=3, seed=1)
+        return model.translate(LINES), [[sample.text for sample in line] for line in drawn]
+
+    with jax.numpy_dtype_promotion("standard"), jax.enable_x64(False):
+        expected = found()
+    assert found() == expected
 
 
 def test_gradients():

@@ -233,7 +233,7 @@ def search_of(
         step: Step, state: State, max_lengths: Int[Array, " B"], **settings: Any
     ) -> Hypotheses:
         each_hypothesis = partial(jnp.repeat, repeats=settings["beam_size"], axis=0)
-        given = 0 if prefix is None else (prefix >= 0).sum(axis=1)
+        given = 0 if prefix is None else (prefix >= 0).sum(axis=1, dtype=jnp.int32)
 
         def masks(space: Space) -> list[Mask]:
             values = common | {name: each_hypothesis(own) for name, own in rows.values.items()}

@@ -188,7 +188,7 @@ class BeamSearch:
     def start(self, state: State, max_lengths: Int[Array, " B"], given: Position) -> Beam:
         """Return the beam of sentences that have one hypothesis each, the empty one."""
         shape = len(max_lengths), self.beam_size
-        missing = jnp.full(shape, -jnp.inf)
+        missing = jnp.full(shape, -jnp.inf, jnp.float32)
         no_tokens = jnp.full((*shape, self.length), self.pad_id, jnp.int32)
         return Beam(
             position=jnp.zeros((), jnp.int32),

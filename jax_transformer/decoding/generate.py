@@ -163,7 +163,7 @@ def length_limits(
     model: Transformer, source: Int[AnyArray, "B S"], decoding: DecodingConfig
 ) -> Int[Array, " B"]:
     """Return the maximum number of output tokens of each source."""
-    lengths = (source != model.pad_id).sum(axis=1)  # [B]
+    lengths = (source != model.pad_id).sum(axis=1, dtype=jnp.int32)  # [B]
     # Rows of padding stop after one token, so that they never delay the batch.
     return jnp.where(lengths > 0, lengths + decoding.max_extra_length, 1)
 

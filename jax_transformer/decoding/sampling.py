@@ -88,7 +88,9 @@ def sample(
         is_eos = jnp.arange(log_probs.shape[1])[None] == eos_id
         may = jnp.where((position + 1 >= limits)[:, None] & ~is_eos, -jnp.inf, may)
         noise = jax.vmap(
-            lambda key: jax.random.gumbel(jax.random.fold_in(key, position), may.shape[1:])
+            lambda key: jax.random.gumbel(
+                jax.random.fold_in(key, position), may.shape[1:], jnp.float32
+            )
         )(keys)
         # The largest of log P + Gumbel noise is a draw from P; temperature 0 takes the likeliest.
         noise = jnp.where(choice[0][:, None] > 0, noise, 0.0)
@@ -109,8 +111,8 @@ def sample(
     samples = _Samples(
         position=jnp.zeros((), jnp.int32),
         tokens=jnp.full((rows, length), pad_id, jnp.int32),
-        log_probs=jnp.zeros(rows),
-        given_log_probs=jnp.zeros(rows),
+        log_probs=jnp.zeros(rows, jnp.float32),
+        given_log_probs=jnp.zeros(rows, jnp.float32),
         ended=jnp.zeros(rows, jnp.bool_),
         state=state,
     )

@@ -171,7 +171,7 @@ def search_in_slots(
         # A sentence whose search is over stays as it is.
         beam = _where(search.goes_on(slots.beam), beam, slots.beam)
         column = (slots.column + 1) % search.length
-        steps = call.steps + ~waits(call)
+        steps = call.steps + jnp.int32(~waits(call))
         return call._replace(slots=slots._replace(beam=beam, column=column), steps=steps)
 
     def waits(call: _Call) -> Bool[Array, ""]:
