@@ -30,7 +30,7 @@ from jax_transformer.presets.paper import TABLE_2, TABLE_4
 from jax_transformer.runs.load import load
 from jax_transformer.runs.metrics_writer import read_metrics
 from jax_transformer.runs.request import command_of
-from jax_transformer.runs.results import METRICS
+from jax_transformer.runs.results import METRICS, is_own_bleu
 from jax_transformer.runs.run_dir import Run, RunFolder
 
 FLAGS = flags.FLAGS
@@ -127,11 +127,16 @@ def of_runs(folders: Sequence[RunFolder], what: str, given: Object | None = None
 
 
 def own_scores(folder: RunFolder, run: Run) -> list[Object]:
-    """Return the newest score of each metric, of the averaged checkpoint and the run's search."""
+    """Return the newest score of each metric, of the averaged checkpoint and the run's search.
+
+    BLEU is that by the run's own tokenizer and regard to case.
+    """
     own, found = vars(run.config.decoding), {}
     for score in folder.read_results():
         searched = all(score.get(name, own[name]) == own[name] for name in SEARCH)
-        if score.get("checkpoint") == "averaged" and "references" not in score and searched:
+        alike = score["metric"] != "bleu" or is_own_bleu(score["signature"], run)
+        averaged = score.get("checkpoint") == "averaged" and "references" not in score
+        if averaged and searched and alike:
             found[score["split"], score["metric"]] = score
     for split in (run.scored_on, "dev"):
         if scores := [found[split, metric] for metric in METRICS if (split, metric) in found]:

@@ -79,12 +79,11 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
     own search, and BLEU by its own tokenizer and regard to case are preferred.
     """
     scores = read_json(folder.results, list[RunScore], "move it away") or []
-    own, data = vars(run.config.decoding), run.config.data
-    bleu = {f"tok:{data.bleu_tokenize}", f"case:{'lc' if data.bleu_lowercase else 'mixed'}"}
+    own = vars(run.config.decoding)
     preferences = [
         lambda score: score.split == run.scored_on,
         lambda score: all(getattr(score, name) in (None, own[name]) for name in SEARCH),
-        lambda score: score.metric != "bleu" or bleu <= {*(score.signature or "").split("|")},
+        lambda score: score.metric != "bleu" or is_own_bleu(score.signature, run),
     ]
     newest = []
     for metric in METRICS:
@@ -93,6 +92,13 @@ def newest_scores(folder: RunFolder, run: Run) -> list[RunScore]:
             found = [score for score in found if preferred(score)] or found
         newest += found[-1:]
     return newest
+
+
+def is_own_bleu(signature: str | None, run: Run) -> bool:
+    """Return True for the signature of BLEU by the run's own tokenizer and regard to case."""
+    data = run.config.data
+    own = {f"tok:{data.bleu_tokenize}", f"case:{'lc' if data.bleu_lowercase else 'mixed'}"}
+    return own <= {*(signature or "").split("|")}
 
 
 def scores_of(folder: RunFolder, checkpoint: str, steps: list[int]) -> list[dict[str, Any]]:

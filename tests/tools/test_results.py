@@ -15,6 +15,7 @@ from tools import results
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"python": "3", "jax": "1", "commit": "abc", "processor": "x", "devices": "1 x cpu"}
+SIGNATURE = "nrefs:1|case:mixed|tok:13a"
 NUMBER = r"\d+\.\d+|\d{1,3}(?:,\d{3})+"
 
 
@@ -62,7 +63,8 @@ def scored_run(path: Path, score: float, *settings: str) -> RunFolder:
     """A run folder with the files of a training: a start, metrics and a score."""
     folder = RunFolder(write_run(path, *settings))
     search = vars(folder.load_run().config.decoding)
-    own = {"metric": "bleu", "score": score, "signature": "a|b", "split": "test", "sentences": 3}
+    own = {"metric": "bleu", "score": score, "signature": SIGNATURE}
+    own |= {"split": "test", "sentences": 3}
     made_with = {"environment": environment()}
     folder.append_results([own | search | made_with | {"checkpoint": "averaged"}])
     folder.append_results([own | {"score": 1.0, "checkpoint": "last"} | search])
@@ -77,7 +79,7 @@ def test_an_entry_of_runs_has_their_scores_minutes_and_environment(tmp_path):
     entry = results.of_runs([first, second], "letters")
     assert [(row["bleu"], row["minutes"]) for row in entry.rows] == [(40, 1.5), (42, 1.5)]
     assert entry.command.startswith("python -m experiments.train --experiment=base --seed=1 --set")
-    assert entry.facts["bleu signature"] == "a|b"
+    assert entry.facts["bleu signature"] == SIGNATURE
     (line,) = first.starts.read_text(encoding="utf-8").splitlines()
     assert {"step": "0", **entry.environment} == {k: str(v) for k, v in json.loads(line).items()}
     assert "bleu scored by" not in entry.facts  # it was this program, too
@@ -86,6 +88,9 @@ def test_an_entry_of_runs_has_their_scores_minutes_and_environment(tmp_path):
     assert "training.batch_tokens=100" in refusal(results.of_runs, [first, other], "letters")
     first.append_results([first.read_results()[0] | {"environment": ENVIRONMENT}])
     assert "commit abc" in results.of_runs([first], "letters").facts["bleu scored by"]
+    for signature in ("case:lc|tok:13a", "case:mixed|tok:char"):  # as `evaluate --set` scores
+        first.append_results([first.read_results()[0] | {"score": 9, "signature": signature}])
+    assert results.of_runs([first], "letters").rows[0]["bleu"] == 40
     first.starts.unlink()
     assert results.of_runs([first], "letters").environment == {}  # which `check` refuses
     entry = results.of_runs([first], "letters", ENVIRONMENT)
