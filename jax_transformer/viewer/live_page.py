@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from jax_transformer.config import DecodingConfig
+from jax_transformer.data.sources import Sources
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.data.vocabularies.piece_table import PieceTable
@@ -95,6 +96,7 @@ def live_content(model: TrainedModel, decoding: DecodingConfig) -> dict[str, Any
         for side, name in (("source", "word_starts"), ("target", "tags"))
     }
     source, target = model.vocabulary, model.target_vocabulary
+    corpus = model.run.corpus if model.run.sources == Sources() else "files"  # that was read
     return {
         "facts": f"{model.description}; {config.num_layers} + {config.num_decoder_layers} layers, "
         f"{config.num_heads} heads, {size:,} parameters",
@@ -102,9 +104,9 @@ def live_content(model: TrainedModel, decoding: DecodingConfig) -> dict[str, Any
         "config": vars(config),
         "decoding": vars(decoding),
         "max_source": model.config.data.max_length,
-        "hint": HINTS.get(model.run.corpus, ""),
+        "hint": HINTS.get(corpus, ""),
         "views": VIEWS,
-        "examples": _DEMO if model.run.corpus == "demo" else (),
+        "examples": _DEMO if corpus == "demo" else (),
         "source": {**_shown(source), **_cutting(source)},
         "target": _shown(target),
         "marks": marks if any(marks.values()) else {},

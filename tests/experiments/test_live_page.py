@@ -2,6 +2,7 @@
 
 import base64
 import random
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sentencepiece_models import trained
 from small_run import write_run
 
 import jax_transformer as jt
+from jax_transformer.data.sources import Sources, Text
 from jax_transformer.data.vocabularies.piece_table import PieceTable
 from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.decoding.line_search import lines_of
@@ -298,6 +300,14 @@ def test_what_javascript_cannot_run_is_refused(attribute, value, named, tmp_path
     with pytest.raises(InputError) as refused:
         live_page.live_page(model, model.config.decoding)
     assert all(name in str(refused.value) for name in named)
+
+
+def test_the_demo_s_examples_are_on_the_page_of_a_model_of_its_text_alone(tmp_path):
+    model = jt.load(write_run(tmp_path / "run"))
+    for sources, shown in ((Sources(), True), (Sources(train=(Text(("a",), ("b",)),)), False)):
+        run = replace(model.run, corpus="demo", sources=sources)
+        content = content_of(replace(model, run=run))
+        assert (bool(content["examples"]), bool(content["hint"])) == (shown, shown)
 
 
 def test_a_unigram_vocabulary_is_refused(tmp_path):
