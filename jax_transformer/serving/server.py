@@ -57,7 +57,9 @@ def run(
     It changes this process: signal handlers, and the limit of open connections, which it raises.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # macOS gives no upper limit, and refuses it as the lower one; its OPEN_MAX is 10,240.
+    connections = 10_240 if most == resource.RLIM_INFINITY else most
+    resource.setrlimit(resource.RLIMIT_NOFILE, (connections, most))
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         log_config=None,

@@ -1,5 +1,6 @@
 """What clients may send, and how each mistake is answered, over real connections."""
 
+import resource
 import socket
 import threading
 import time
@@ -351,6 +352,22 @@ def test_while_it_stops_new_requests_get_503_and_begun_ones_their_answer(service
         service.go.set()
         begun.join()
     assert answers[0].status_code == 200
+
+
+def test_a_system_that_refuses_an_unlimited_number_of_connections_is_served(monkeypatch):
+    from jax_transformer.serving import server
+
+    def limit(_: int, limits: tuple[int, int]) -> None:  # macOS' setrlimit(2)
+        if limits[0] == resource.RLIM_INFINITY:
+            raise ValueError("current limit exceeds maximum limit")
+        found.append(limits)
+
+    found = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", limit)
+    monkeypatch.setattr(server._Server, "run", lambda *_, **__: None)
+    server.run(lambda *_: None, [], LIMITS)  # type: ignore[arg-type]
+    assert found == [(10_240, resource.RLIM_INFINITY)]
 
 
 def until(condition):
