@@ -93,7 +93,7 @@ def of_runs(folders: Sequence[RunFolder], what: str, given: Object | None = None
     """Return the entry of runs that differ in their seed.
 
     given: what the runs did not record of their environment. Raises InputError if the runs have
-    other differences, or no score of the averaged checkpoint.
+    other differences, or not the same scores of the averaged checkpoint.
     """
     runs = [folder.load_run() for folder in folders]
     commands = [command_of(run) for run in runs]
@@ -101,10 +101,11 @@ def of_runs(folders: Sequence[RunFolder], what: str, given: Object | None = None
         raise InputError(f"expected runs of one command, found {' and '.join(commands)}")
     parameters = sum(leaf.size for leaf in jax.tree.leaves(load(folders[0]).params))
     facts = {"experiment": runs[0].experiment, "parameters": f"{parameters:,}"}
-    rows, starts = [], []
+    rows, starts, kinds = [], [], dict[str, Path]()
     for folder, run in zip(folders, runs, strict=True):
         lines = [parse_json(text, Object) for text, _ in read_metrics(folder.metrics)]
         scores = own_scores(folder, run)
+        kinds[", ".join(f"{score['metric']} of {score['split']}" for score in scores)] = folder.path
         found = {score["metric"]: score["score"] for score in scores}
         minutes = max((line.get("total_seconds", 0) for line in lines), default=0) / 60
         rows.append({"seed": run.seed, **found, "minutes": minutes})
@@ -117,6 +118,12 @@ def of_runs(folders: Sequence[RunFolder], what: str, given: Object | None = None
             )
             if score.get("environment", {}) not in (*starts, {}):
                 facts[f"{score['metric']} scored by"] = listed(score["environment"])
+    if len(kinds) > 1:
+        each = "; ".join(f"{kind} in {path}" for kind, path in kinds.items())
+        raise InputError(
+            f"expected the same scores of each run, found {each}; score all with "
+            "python -m experiments.evaluate"
+        )
     environment: Object = {}
     for name in dict.fromkeys(name for start in starts for name in start):
         values = dict.fromkeys(str(start[name]) for start in starts if start.get(name) is not None)

@@ -86,6 +86,13 @@ def test_an_entry_of_runs_has_their_scores_minutes_and_environment(tmp_path):
     assert "bleu 41.00 (40.00 to 42.00)" in results.scores_table({"x": entry})
     other = scored_run(tmp_path / "c", 40, "training.batch_tokens=100")
     assert "training.batch_tokens=100" in refusal(results.of_runs, [first, other], "letters")
+    for kind in ({"metric": "perplexity"}, {"split": "dev"}):
+        other = scored_run(tmp_path / "-".join(kind), 40)
+        own = [score | kind for score in other.read_results()]
+        other.results.unlink()
+        other.append_results(own)
+        refused = refusal(results.of_runs, [first, other], "letters")
+        assert all(each in refused for each in ("bleu of test", *kind.values()))
     first.append_results([first.read_results()[0] | {"environment": ENVIRONMENT}])
     assert "commit abc" in results.of_runs([first], "letters").facts["bleu scored by"]
     for signature in ("case:lc|tok:13a", "case:mixed|tok:char"):  # as `evaluate --set` scores
