@@ -237,7 +237,7 @@ class TrainingConfig(Declared):
     evaluate_steps: Annotated[
         Positive,
         Meaning(
-            "steps between evaluations on dev: loss, and BLEU and chrF (or F1) of greedy search"
+            "steps between evaluations on dev: loss, and BLEU (or F1) of greedy search"
         ),
     ] = 1000
     evaluate_average: Annotated[

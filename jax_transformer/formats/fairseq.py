@@ -56,7 +56,7 @@ _EMBEDDINGS = (
 
 
 def read_fairseq(folder: Path) -> ImportedModel:
-    """Read the one .pt file of a folder, dict.SOURCE.txt, dict.TARGET.txt and bpecodes (or code).
+    """Read the one .pt file of a folder, dict.SOURCE.txt, dict.TARGET.txt and a file of codes.
 
     Text is tokenized by Moses' rules, as in fairseq's own hub, unless the file names the tokenizer
     `space`. Nothing in the files is executed.

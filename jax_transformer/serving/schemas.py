@@ -134,7 +134,7 @@ class ScoreRequest(Request):
 
 
 class Score(BaseModel):
-    """Log P of a target given its source; null for a blank side or a target that is too long."""
+    """Log P of a target given its source; null if a side is blank."""
 
     log_prob: Nats | None
     num_tokens: int | None
