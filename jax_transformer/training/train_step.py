@@ -115,6 +115,10 @@ def gradients(
       after another to save memory. The result differs only by the dropout drawn and by rounding.
     """
     check_parts(len(batch.source), accumulate)
+    # In `jax.shard_map`, which sums the gradient of what all devices share, so that `reduce` would
+    # sum it again, parameters become each device's own by a zero of its rows.
+    zero = 0 * batch.source[0, 0]
+    params = jax.tree.map(lambda leaf: leaf + zero.astype(leaf.dtype), params)
 
     def part_gradients(part: Batch, rows: Int[AnyArray, " R"]) -> tuple[Params, LossSums]:
         part_key = key if accumulate == 1 or key is None else jax.random.fold_in(key, rows[0])

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import Mesh
 from random_params import random_params, remember_gradients
 
 from jax_transformer.config import ModelConfig
@@ -88,6 +89,22 @@ def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
     assert_close(found, expected)
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected)) > 0.01
     assert float(sums.tokens) == 15
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_gradient_is_the_same_in_shard_map(accumulate):
+    params, loss = random_params(EXACT), make_loss(EXACT, BOS, SMOOTHING)
+    mesh, rows = Mesh(jax.devices()[:2], ["devices"]), jax.P("devices")
+    total = partial(jax.lax.psum, axis_name="devices")
+    found = jax.jit(
+        jax.shard_map(
+            lambda params, batch: gradients(loss, params, batch, None, total, accumulate),
+            mesh=mesh,
+            in_specs=(jax.P(), rows),
+            out_specs=jax.P(),
+        )
+    )(params, BATCH)
+    assert_close(found, exact_gradients(params, BATCH))
 
 
 @pytest.mark.slow
