@@ -33,7 +33,7 @@ PAGE = Path(__file__).with_name("page.html")
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": Error, "description": meaning}
     for status, meaning in {
-        400: "The body is not JSON in UTF-8.",
+        400: "The body is not JSON in UTF-8, or the host name is not allowed.",
         401: "The token is missing or wrong.",
         403: "A page of another site asked.",
         408: "The body arrived too slowly.",

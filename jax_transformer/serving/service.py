@@ -76,7 +76,7 @@ class Service:
     def warm_up(self) -> Iterator[Any]:
         """Compile the searches without options; yield each shape that has been compiled.
 
-        Those of more lines at once are compiled while the first requests are answered.
+        Those of more lines at once are compiled later: see `LiveSearch.warm_up`.
         """
         yield from self._live_for(1).warm_up()
         yield from self.translator.warm_up()
