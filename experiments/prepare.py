@@ -4,8 +4,8 @@ python -m experiments.prepare --dataset=wmt14-en-de --data_dir=data
 python -m experiments.prepare --experiment=base --train_source=train.en --train_target=train.de \
     --dev_source=dev.en --dev_target=dev.de
 
-It takes the flags of experiments.train. Without --workdir, WMT is prepared in --data_dir, once for
-all runs that read it. After an interruption the same command continues.
+It takes the flags of experiments.train that describe a run. Without --workdir, WMT is prepared in
+--data_dir, once for all runs that read it. After an interruption the same command continues.
 """
 
 import logging
