@@ -236,9 +236,7 @@ class TrainingConfig(Declared):
     average_last: Annotated[Positive, Meaning("checkpoints averaged into the final model")] = 5
     evaluate_steps: Annotated[
         Positive,
-        Meaning(
-            "steps between evaluations on dev: loss, and BLEU (or F1) of greedy search"
-        ),
+        Meaning("steps between evaluations on dev: loss, and BLEU (or F1) of greedy search"),
     ] = 1000
     evaluate_average: Annotated[
         bool,
