@@ -227,6 +227,11 @@ class LiveSearch:
         """True if there are lines, or searches to compile."""
         return any(group.busy for group in self._groups)
 
+    @property
+    def total(self) -> int:
+        """The number of lines in search, and of those that wait."""
+        return sum(group.total for group in self._groups)
+
     def add(self, line: Line, result: "Future[list[list[Translation]]]", turn: int) -> None:
         """Let a line wait for its slot; its outputs become the result, a list of one."""
         try:

@@ -19,6 +19,11 @@ class Live(Protocol):
         """True if there is something to do."""
         ...
 
+    @property
+    def total(self) -> int:
+        """The number of items in it; without any it prepares for later ones."""
+        ...
+
     def add(self, item: Any, result: "Future[list[Any]]", turn: int, /) -> None:
         """Let an item wait for its place; a list of one becomes the result."""
         ...
@@ -136,7 +141,10 @@ class Batcher:
         while self._wait():
             with self._changed:
                 self._running = [live for live in self._running if live.busy]
+                others = any(not job.live for job in self._jobs)
             for live in self._running:
+                if others and not live.total:
+                    continue
                 new, together = live.advance()
                 if together:
                     self.on_batch(new, together)

@@ -125,6 +125,10 @@ class Parts:
     def __init__(self):
         self.items, self.busy = [], False
 
+    @property
+    def total(self):
+        return len(self.items)
+
     def add(self, item, result, turn):
         self.items.append((turn, item, result))
         self.busy = True
@@ -162,3 +166,21 @@ def test_live_work_takes_turns_with_batches_and_what_was_given_up_is_not_done(he
     assert not parts.busy
     assert counts[:3] == [(1, 1), (1, 5), (1, 1)]  # a batch, a part of all, the next batch
     assert sum(new for new, _ in counts) == 7
+
+
+def test_live_work_prepares_for_later_items_only_if_no_job_waits(batcher, held):
+    class Preparing(Parts):
+        def advance(self):
+            self.busy = False
+            held.batches.append(("prepares", []))
+            return 0, 0
+
+    preparing = Preparing()
+    preparing.busy = True
+    busy(batcher, held)
+    batcher.go_on(preparing)
+    batch = batcher.submit("b", ["x"])
+    held.go.set()
+    assert results(batch) == ["b x"]
+    batcher.close()
+    assert [kind for kind, _ in held.batches] == ["a", "b", "prepares"]
