@@ -80,10 +80,11 @@ class TrainedModel(Trained):
         functions are shared. Raises InputError for other names or shapes.
         """
         like = abstract_params(self.module)
-        if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, like):
+        same = jax.tree.structure(params) == jax.tree.structure(like)  # dicts, not FrozenDicts
+        if not same or jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, like):
             raise InputError(
-                "with_params: expected a tree with the names and shapes of model.params, found "
-                "another; change the values alone"
+                "with_params: expected a tree of dicts with the names and shapes of model.params, "
+                "found another; change the values alone"
             )
         params = jax.tree.map(_of_type, params, like)  # those of another type could not be loaded
         model = replace(self, params=params, scores=[])

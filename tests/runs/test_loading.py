@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import pytest
 import sacrebleu
+from flax.core import freeze
 from refusals import refusal
 from small_run import write_run
 
@@ -130,7 +131,8 @@ def test_parameters_change_only_as_a_whole(model):
         model.params = {}
     with pytest.raises(ValueError, match="read-only"):
         model.params["embedding"]["matrix"][0] = 0
-    for wrong in ({}, jax.tree.map(lambda leaf: leaf[..., :1], model.params)):
+    cut = jax.tree.map(lambda leaf: leaf[..., :1], model.params)
+    for wrong in ({}, cut, freeze(model.params)):
         assert "with_params: expected" in refusal(model.with_params, wrong)
 
 
