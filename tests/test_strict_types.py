@@ -69,7 +69,7 @@ RELATIVE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_outputs_and_draws_are_those_of_the_usual_types(folder):
+def test_outputs_and_draws_are_those_of_the_usual_types_and_keys(folder):
     def found():
         model = jt.load(folder)
         drawn = model.translate(LINES, samples=3, seed=1)
@@ -77,7 +77,8 @@ def test_outputs_and_draws_are_those_of_the_usual_types(folder):
 
     with jax.numpy_dtype_promotion("standard"), jax.enable_x64(False):
         expected = found()
-    assert found() == expected
+    with jax.default_prng_impl("rbg"):  # whose draws depend on the batch
+        assert found() == expected
 
 
 def test_gradients():

@@ -219,7 +219,9 @@ def search_of(
     search = beam_search
     if rows.draws is not None:
         seed, number, temperature, top_k, top_p = rows.draws
-        keys = jax.vmap(jax.random.fold_in)(jax.vmap(jax.random.key)(seed), number)
+        # Draws of another kind of keys, which JAX may be set to, depend on the batch.
+        key_of = partial(jax.random.key, impl="threefry2x32")
+        keys = jax.vmap(jax.random.fold_in)(jax.vmap(key_of)(seed), number)
         search = partial(sample, keys=keys, temperature=temperature, top_k=top_k, top_p=top_p)
     common: dict[str, PyTree] = dict(program.values)
     if phrases is not None:
