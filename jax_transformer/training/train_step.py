@@ -115,8 +115,8 @@ def gradients(
       after another to save memory. The result differs only by the dropout drawn and by rounding.
     """
     check_parts(len(batch.source), accumulate)
-    # In `jax.shard_map`, which sums the gradient of what all devices share, so that `reduce` would
-    # sum it again, parameters become each device's own by a zero of its rows.
+    # `jax.shard_map` itself sums the gradient of parameters that all devices share, and `reduce`
+    # would sum it again. A zero made of this device's rows makes the parameters its own.
     zero = 0 * batch.source[0, 0]
     params = jax.tree.map(lambda leaf: leaf + zero.astype(leaf.dtype), params)
 
