@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from jax_transformer.data.scripts import is_blank, is_mark
-from jax_transformer.data.urls import absolute, is_url, open_url, url_version
+from jax_transformer.data.urls import absolute, bucket_errors, is_url, open_url, url_version
 from jax_transformer.errors import InputError
 from jax_transformer.files import (
     BYTE_ORDER_MARK,
@@ -368,3 +368,6 @@ def _opened(path: str | Path, *, decompress: bool = True) -> Iterator[IO[bytes]]
         raise InputError(
             f"expected to read {path}, found '{reason}'; check the file and its permissions"
         ) from None
+    except Exception:  # the libraries of buckets have errors of their own
+        with bucket_errors(str(path)) if is_url(path) else contextlib.nullcontext():
+            raise

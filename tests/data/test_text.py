@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import random
@@ -219,3 +220,17 @@ def test_a_line_break_inside_an_item_of_a_list_is_refused():
         assert message.startswith("lines[1]: ")
         assert "line break" in message
         assert single_lines([f"a{ending}"], "lines") == [f"a{ending}"]  # as file.readlines() does
+
+
+def test_a_bucket_that_fails_while_a_file_is_read_is_an_error_of_one_line(monkeypatch):
+    class Failing(io.BytesIO):
+        def read(self, *_):
+            raise Exception("payload is not completed")  # an error of the library's own kind
+
+        readinto = read1 = read
+
+    monkeypatch.setattr("jax_transformer.data.text.open_url", lambda _: Failing())
+    for reads in (read, file_digest):
+        message = refusal(reads, "gs://bucket/train.en")
+        assert message.startswith("gs://bucket/train.en: ")
+        assert "payload is not completed; check the address, the network" in message
