@@ -122,8 +122,8 @@ def _text(folder: RunFolder, data: DataConfig) -> _Text:
     if FLAGS.test_set:
         pair = f"{data.source_language}-{data.target_language}"
         files = cached_test_set(FLAGS.test_set, pair)
-        sources, lines = files.lines(unescape=unescape)
-        return _Text(f"{FLAGS.test_set}.{pair}", sources, [lines], {})
+        sources, *lines = parallel_lines(files, unescape=unescape)
+        return _Text(f"{FLAGS.test_set}.{pair}", sources, lines, {})
     if FLAGS.source:
         every = [FLAGS.source, *references]
         sources, *lines = parallel_lines(every, unescape=unescape)

@@ -241,10 +241,11 @@ class FileCorpus(Corpus):
         return sample_lines(chain.from_iterable(map(read_lines, paths)), limit, seed)
 
 
-def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
-    """Find source and first reference of a test set ("wmt14/full", "en-de") in sacreBLEU's cache.
+def cached_test_set(name: str, language_pair: str) -> list[str]:
+    """Find a test set ("wmt14/full", "en-de") in sacreBLEU's cache: its source, its references.
 
-    Raises InputError if sacreBLEU does not have them, or has not fetched them.
+    The references are those that sacreBLEU itself takes: of "wmt21/B" the second one alone. Raises
+    InputError if sacreBLEU does not have them, or has not fetched them.
     """
     from sacrebleu.dataset import DATASETS  # slow to import, and seldom needed
 
@@ -261,10 +262,13 @@ def cached_test_set(name: str, language_pair: str) -> ParallelFiles:
     cache = Path(expanded(os.environ.get("SACREBLEU") or "~/.sacrebleu"))
     stem = f"{name.replace('/', '_')}.{language_pair}"
     source = cache / name / f"{stem}.src"
-    references = sorted((cache / name).glob(f"{stem}.ref*"))
+    # Since 2021 a file has the references of several translators; a test set has some of them.
+    allowed = getattr(DATASETS[name], "_get_langpair_allowed_refs", lambda _: [])(language_pair)
+    ends = [field.replace(":", "-") for field in allowed] or ["ref*"]
+    references = sorted(path for end in ends for path in (cache / name).glob(f"{stem}.{end}"))
     if not source.is_file() or not references:
         raise InputError(
             f"expected {name} {language_pair} in {cache / name}, found no {stem}.src and "
             f"{stem}.ref; fetch it with: sacrebleu -t {name} -l {language_pair} --echo src"
         )
-    return ParallelFiles(str(source), str(references[0]))
+    return [str(path) for path in (source, *references)]

@@ -216,11 +216,6 @@ class ParallelFiles:
             self.count()  # names both lengths
             raise
 
-    def lines(self, *, unescape: bool) -> tuple[list[str], list[str]]:
-        """Return all (sources, targets); unescape: True to turn HTML entities into characters."""
-        sources, targets = parallel_lines([self.source, self.target], unescape=unescape)
-        return sources, targets
-
 
 def parallel_lines(paths: Sequence[str], *, unescape: bool) -> list[list[str]]:
     """Return the lines of each file, of which there must be the same number.

@@ -134,17 +134,22 @@ def test_source_and_reference_are_the_files_that_sacrebleu_itself_finds(cache, m
 
     lay(cache, fields=("src", "ref", "docid", "genre", "origlang"))
     files = cached_test_set("wmt14/full", "en-de")
-    assert list(files.pairs()) == [(f"src {i}", f"ref {i}") for i in range(3)]
     theirs = DATASETS["wmt14/full"]
     monkeypatch.setattr(theirs, "_outdir", str(cache / "wmt14/full"))  # it was set at the import
-    assert files.source == theirs.get_source_file("en-de")
-    assert [files.target] == theirs.get_reference_files("en-de")
+    assert files == [theirs.get_source_file("en-de"), *theirs.get_reference_files("en-de")]
     lay(cache, "wmt17/tworefs", "en-fi", ["src", "ref-1", "ref-0"])
-    assert cached_test_set("wmt17/tworefs", "en-fi").target.endswith(".ref-0")
+    _, *references = cached_test_set("wmt17/tworefs", "en-fi")
+    assert [path[-6:] for path in references] == [".ref-0", ".ref-1"]
+    theirs, fields = DATASETS["wmt21/B"], ["src", "ref:A", "ref:B"]
+    lay(cache, "wmt21/B", "en-cs", [field.replace(":", "-") for field in fields])
+    monkeypatch.setattr(theirs, "_outdir", str(cache / "wmt21/B"))
+    monkeypatch.setattr(theirs, "fieldnames", lambda _: fields)  # it would fetch
+    monkeypatch.setattr(theirs, "process_to_text", lambda _: None)
+    assert cached_test_set("wmt21/B", "en-cs")[1:] == theirs.get_reference_files("en-cs")
     monkeypatch.delenv("SACREBLEU")
     monkeypatch.setenv("HOME", str(cache))
     lay(cache / ".sacrebleu", "wmt13", "en-fr")
-    assert len(list(cached_test_set("wmt13", "en-fr").pairs())) == 3
+    assert len(cached_test_set("wmt13", "en-fr")) == 2
 
 
 def test_what_is_not_in_the_cache_is_refused_with_the_command_that_fetches_it(cache):

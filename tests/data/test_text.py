@@ -17,6 +17,7 @@ from refusals import refusal
 from jax_transformer.data.text import (
     ParallelFiles,
     file_digest,
+    parallel_lines,
     read_lines,
     readable,
     sample_lines,
@@ -124,8 +125,9 @@ def test_lines_of_the_same_number_are_pairs(tmp_path):
     files = ParallelFiles(str(source), str(target))
     assert files.count() == 2
     assert list(files.pairs()) == [("a\u2028b", "A\rB"), ("c &amp; d", "C")]
-    assert files.lines(unescape=True) == (["a\u2028b", "c & d"], ["A\rB", "C"])
-    assert files.lines(unescape=False)[0] == ["a\u2028b", "c &amp; d"]
+    paths = [files.source, files.target]
+    assert parallel_lines(paths, unescape=True) == [["a\u2028b", "c & d"], ["A\rB", "C"]]
+    assert parallel_lines(paths, unescape=False)[0] == ["a\u2028b", "c &amp; d"]
 
 
 def test_a_pipe_that_the_shell_opened_is_read_but_has_no_digest():
