@@ -177,7 +177,12 @@ def _sources(run: Run, files: Files) -> Sources:
                 f"{run.experiment} on other data; leave the flag out"
             )
         return sources
-    data_dir = os.path.abspath(given or sources.data_dir or default_data_dir())
+    named = given or sources.data_dir or default_data_dir()
+    if is_url(named):  # the flag refuses one
+        raise InputError(
+            f"TFDS_DATA_DIR={named}: expected a folder, found an address; give --data_dir"
+        )
+    data_dir = os.path.abspath(named)
     if os.path.isfile(data_dir):
         raise InputError(f"--data_dir={data_dir}: expected a folder, found a file; name another")
     return Sources(data_dir=data_dir)

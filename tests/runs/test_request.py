@@ -79,3 +79,12 @@ def test_a_model_whose_checkpoints_were_removed_is_not_trained_anew_in_its_folde
     assert f"--init_from={folder.path}" in refusal(requested_run, folder)
     shutil.rmtree(folder.averaged)
     requested_run(folder)
+
+
+def test_an_address_in_the_environment_is_no_folder_of_wmt(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", "gs://bucket/tfds")
+    folder = RunFolder(tmp_path)
+    message = refusal(requested_run, folder, "wmt14-en-de-base", None, [])
+    assert message.startswith("TFDS_DATA_DIR=gs://bucket/tfds: expected a folder")
+    given = {"data_dir": str(tmp_path)}
+    assert requested_run(folder, "wmt14-en-de-base", None, [], given).sources.data_dir
