@@ -1,5 +1,6 @@
 """experiments.visualize, opened in a browser: what is shown against what the model does."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +17,11 @@ from jax_transformer.decoding.alignments import AttentionMap
 from jax_transformer.runs.load import build_model, load
 from jax_transformer.runs.model import write_model
 from jax_transformer.runs.run_dir import IMPORTED, Run, RunFolder
+from jax_transformer.serving.app import PAGE
 from jax_transformer.training.train_step import initial_params
 from jax_transformer.viewer.attention_page import attention_page
 from jax_transformer.viewer.live_page import half_precision
+from jax_transformer.viewer.page import FOLDER
 
 KINDS = ("encoder_{}/self_attention", "decoder_{}/self_attention", "decoder_{}/cross_attention")
 SOURCE = [
@@ -167,6 +170,24 @@ def test_the_keyboard_does_what_the_pointer_does(opened, drawn):
     assert tab.locator("#description").inner_text() == described  # held
     tab.keyboard.press("Escape")
     assert tab.locator(".token.active").count() == 0
+
+
+def test_hebrew_is_read_from_the_right(opened, tmp_path):
+    boxes = {
+        FOLDER / "attention_page.html": ["#source", "#target"],
+        FOLDER / "live_page.html": ["#text", "#output"],
+        PAGE: ["#text"],
+    }
+    path = tmp_path / "page.html"
+    for template, names in boxes.items():
+        html = template.read_text("utf-8")
+        path.write_text(re.sub("<script.*?</script>", "", html, flags=re.DOTALL), encoding="utf-8")
+        tab = opened(path)
+        for name in names:
+            filled = "(box) => { box.value = box.textContent = '\u05e9\u05dc\u05d5\u05dd.'; }"
+            tab.locator(name).evaluate(filled)
+            shown = tab.locator(name).evaluate("(box) => getComputedStyle(box).direction")
+            assert shown == "rtl", (template, name)
 
 
 @pytest.mark.release
