@@ -43,7 +43,7 @@ def url_version(url: str) -> str:
 
 def bucket_version(info: dict[str, Any]) -> str:
     """Return the text of `url_version`, from fsspec's description of the file."""
-    names = ("size", "etag", "ETag", "mtime")
+    names = ("size", "etag", "ETag", "mtime", "blob_id")  # the last one of hf://
     return " ".join(str(info[name]) for name in names if name in info)
 
 

@@ -24,6 +24,7 @@ from jax_transformer.data.text import (
     single_lines,
     unescape_html,
 )
+from jax_transformer.data.urls import bucket_version
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -236,3 +237,9 @@ def test_a_bucket_that_fails_while_a_file_is_read_is_an_error_of_one_line(monkey
         message = refusal(reads, "gs://bucket/train.en")
         assert message.startswith("gs://bucket/train.en: ")
         assert "payload is not completed; check the address, the network" in message
+
+
+@pytest.mark.parametrize("name", ["etag", "ETag", "mtime", "blob_id"])  # gs, s3, file, hf
+def test_a_file_in_a_bucket_that_changes_has_another_version(name):
+    old, new = ({"name": "a.en", "size": 7, name: text} for text in ("1", "2"))
+    assert bucket_version(old) == bucket_version(dict(old)) != bucket_version(new)
