@@ -115,5 +115,5 @@ def mean_with_last(
     if not steps:
         return params
     good, mean = average(folder.checkpoints, params, len(steps), steps.__contains__)
-    n = len(good)
-    return jax.tree.map(lambda m, x: (n * m + x) / np.float32(n + 1), mean, params)
+    n = np.float64(len(good))  # in float32 the bias of what is never written would overflow
+    return jax.tree.map(lambda m, x: np.asarray((n * m + x) / (n + 1), x.dtype), mean, params)

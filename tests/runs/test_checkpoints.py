@@ -376,6 +376,20 @@ def test_the_mean_with_the_newest_parameters_skips_the_damaged(tmp_path, caplog)
     assert "2 is corrupt" in warnings_of(caplog)[0]
 
 
+def test_the_mean_with_the_newest_keeps_the_bias_of_what_is_never_written(tmp_path):
+    never = {"output_bias": np.full(2, np.finfo(np.float32).min)}
+    with Checkpoints(tmp_path) as saved:
+        for step in (1, 2):
+            saved.save(step, never, (), {}, {})
+        folder: Any = SimpleNamespace(checkpoints=tmp_path, fetch_steps=lambda *_: None)
+        training = SimpleNamespace(average_last=3)
+        run: Any = SimpleNamespace(
+            config=SimpleNamespace(training=training), is_regular=lambda step: True
+        )
+        mean = averages.mean_with_last(folder, run, 3, never, saved)
+    np.testing.assert_array_equal(mean["output_bias"], never["output_bias"])
+
+
 def test_the_average_does_not_lose_what_float32_sums_would(tmp_path):
     with Checkpoints(tmp_path) as saved:
         for step, value in enumerate((1e8, 1.0, -1e8)):
