@@ -88,7 +88,10 @@ class MetricsWriter:
         on_line: is called with each line that is written; `ends` is True once it returned True.
         """
         self._on_line, self.ends = on_line, False
-        lines = [(text, line) for text, line in read_metrics(folder.metrics) if line.step <= step]
+        # Without a step the score of step 0 may be of another initial model, or another text.
+        lines = [
+            (t, line) for t, line in read_metrics(folder.metrics) if step and line.step <= step
+        ]
         self._evaluated = {line.step for _, line in lines if line.split == "dev"}
         self.total_seconds = seconds
         self._folder, self._path = folder.path, folder.metrics

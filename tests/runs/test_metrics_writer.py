@@ -32,6 +32,13 @@ def test_lines_of_steps_that_a_crash_has_undone_are_removed(tmp_path):
     assert [line["step"] for line in lines_of(folder)] == [10, 20, 21]
 
 
+def test_a_score_of_step_0_is_not_kept_for_a_start_that_may_have_another_initial_model(tmp_path):
+    folder = RunFolder(tmp_path)
+    MetricsWriter(folder, 0).write({"step": 0, "split": "dev", "nll": 1.0})
+    assert not MetricsWriter(folder, 0).has_dev(0)
+    assert lines_of(folder) == []
+
+
 def test_a_file_that_goes_away_during_training_begins_again_with_a_warning(tmp_path, caplog):
     folder = RunFolder(tmp_path)
     writer = MetricsWriter(folder, 0)
