@@ -116,12 +116,17 @@ def _saved(model: TrainedModel, folder: RunFolder) -> Path:
     initial = folder.path / "initial"
     if not initial.exists():
         model.save(initial)
-    elif not jax.tree.all(jax.tree.map(np.array_equal, load(initial).params, model.params)):
+    elif not _same(load(initial).params, model.params):
         raise InputError(
             f"{initial}: expected the model that init_from gives, found another; give another "
             "workdir"
         )
     return initial
+
+
+def _same(one: Params, other: Params) -> bool:
+    same = jax.tree.structure(one) == jax.tree.structure(other)
+    return same and jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 class Outcome(NamedTuple):

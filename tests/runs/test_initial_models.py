@@ -1,0 +1,14 @@
+"""jt.train that continues from a model object: what it refuses, and what that leaves behind."""
+
+import pytest
+from small_run import write_run
+
+import jax_transformer as jt
+from jax_transformer.errors import InputError
+
+
+def test_a_model_of_other_sizes_than_the_one_in_the_folder_is_refused(small_run, tmp_path):
+    other = jt.load(write_run(tmp_path / "other", "model.num_layers=2"))
+    other.save(tmp_path / "run" / "initial")
+    with pytest.raises(InputError, match="found another"):
+        jt.train(workdir=tmp_path / "run", init_from=jt.load(small_run))
