@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -94,26 +95,32 @@ def train(
         else [os.fspath(path) for path in value]
         for name, value in (files or {}).items()
     }
+    initial = folder.path / "initial"
+    writes = isinstance(init_from, TrainedModel) and not initial.exists()
     if isinstance(init_from, TrainedModel):
-        given["init_from"] = str(_saved(init_from, folder))
+        given["init_from"] = str(_saved(init_from, folder, initial))
     elif init_from is not None:
         given["init_from"] = os.fspath(init_from)
     if init_checkpoint is not None:
         given["init_checkpoint"] = str(init_checkpoint)
-    run = requested_run(folder, experiment, seed, settings, given)
-    check_files(run, folder)
+    try:
+        run = requested_run(folder, experiment, seed, settings, given)
+        check_files(run, folder)
+    except InputError:
+        if writes:  # what is refused leaves no model, which would stop the next call
+            shutil.rmtree(initial)
+        raise
     train_run(run, folder, on_metrics=on_metrics, catch_signals=False)
     return load(folder)
 
 
-def _saved(model: TrainedModel, folder: RunFolder) -> Path:
+def _saved(model: TrainedModel, folder: RunFolder, initial: Path) -> Path:
     """Return the folder inside of a run that holds its initial model, written there if missing."""
     if folder.bucket:
         raise InputError(
             f"init_from: expected a run's address for a run in {folder.address}, found a model; "
             "write it with model.save(address) and give that"
         )
-    initial = folder.path / "initial"
     if not initial.exists():
         model.save(initial)
     elif not _same(load(initial).params, model.params):

@@ -12,3 +12,11 @@ def test_a_model_of_other_sizes_than_the_one_in_the_folder_is_refused(small_run,
     other.save(tmp_path / "run" / "initial")
     with pytest.raises(InputError, match="found another"):
         jt.train(workdir=tmp_path / "run", init_from=jt.load(small_run))
+
+
+def test_a_call_that_is_refused_leaves_no_initial_model(small_run, tmp_path):
+    with pytest.raises(InputError, match="no setting is called"):
+        jt.train(
+            None, {}, "training.step=2", workdir=tmp_path / "run", init_from=jt.load(small_run)
+        )
+    assert not [*tmp_path.glob("run/*")]
