@@ -99,8 +99,13 @@ def train(
     writes = isinstance(init_from, TrainedModel) and not initial.exists()
     if isinstance(init_from, TrainedModel):
         given["init_from"] = str(_saved(init_from, folder, initial))
-    elif init_from is not None:
+    elif isinstance(init_from, str | os.PathLike):
         given["init_from"] = os.fspath(init_from)
+    elif init_from is not None:
+        raise InputError(
+            "init_from: expected the folder of a run, or a model, found a "
+            f"{type(init_from).__name__}; give one of those"
+        )
     if init_checkpoint is not None:
         given["init_checkpoint"] = str(init_checkpoint)
     try:

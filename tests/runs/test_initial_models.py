@@ -20,3 +20,9 @@ def test_a_call_that_is_refused_leaves_no_initial_model(small_run, tmp_path):
             None, {}, "training.step=2", workdir=tmp_path / "run", init_from=jt.load(small_run)
         )
     assert not [*tmp_path.glob("run/*")]
+
+
+def test_an_ensemble_is_refused(small_run, tmp_path):
+    both = jt.load([small_run, small_run])
+    with pytest.raises(InputError, match="found a TrainedEnsemble"):
+        jt.train(workdir=tmp_path / "run", init_from=both)  # pyright: ignore
