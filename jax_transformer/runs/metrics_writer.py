@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from jax_transformer.data.batching import Epoch
 from jax_transformer.evaluation.bleu import perplexity
@@ -169,7 +170,8 @@ class MetricsWriter:
                         group = "progress" if split == "train" and name not in CURVES else split
                         self._events.add_scalar(f"{group}/{name}", value, line["step"])
             if self._on_line:
-                self.ends = self._on_line(dict(line)) is True or self.ends
+                found = self._on_line(dict(line))  # NumPy's True ends training, too
+                self.ends |= isinstance(found, bool | np.bool_) and bool(found)
 
     def write_text(self, name: str, step: int, text: str) -> None:
         """Write an event with a text, which TensorBoard shows letter by letter."""

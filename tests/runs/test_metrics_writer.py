@@ -6,6 +6,7 @@ import struct
 from types import SimpleNamespace
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_transformer.runs.metrics_writer import MetricsWriter, StepRecord
@@ -37,6 +38,15 @@ def test_a_score_of_step_0_is_not_kept_for_a_start_that_may_have_another_initial
     MetricsWriter(folder, 0).write({"step": 0, "split": "dev", "nll": 1.0})
     assert not MetricsWriter(folder, 0).has_dev(0)
     assert lines_of(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "ends"), [(True, True), (np.True_, True), (1, False), ([1], False)]
+)
+def test_true_ends_training_that_of_numpy_too(answer, ends, tmp_path):
+    writer = MetricsWriter(RunFolder(tmp_path), 0, on_line=lambda _: answer)
+    writer.write({"step": 1, "split": "train"})
+    assert writer.ends is ends
 
 
 def test_a_file_that_goes_away_during_training_begins_again_with_a_warning(tmp_path, caplog):
