@@ -133,12 +133,7 @@ class Service:
             target = found[0].text if found else ""
         item = source, single_line(target, "target").strip(), request.target is not None
         work = Work(self._attention_pages, (), object())  # pages are large: none waits for another
-        try:
-            (page,) = await self._submit(work, [item], follows=request.target is None)
-        except InputError as error:
-            if request.target is not None or not str(error).startswith("target"):
-                raise
-            raise InputError(f"source: its translation cannot be shown: {error}") from None
+        (page,) = await self._submit(work, [item], follows=request.target is None)
         return page
 
     async def _outputs(self, lines: Sequence[str], request: Request) -> list[list[Translation]]:

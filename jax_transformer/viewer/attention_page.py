@@ -11,6 +11,7 @@ from jaxtyping import Float
 from jax_transformer.data.scripts import words_of
 from jax_transformer.data.vocabularies.base import spelled
 from jax_transformer.decoding.alignments import Alignment, AttentionMap
+from jax_transformer.errors import InputError
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.viewer.page import page
 
@@ -27,8 +28,15 @@ def attention_page(model: TrainedModel, source: str, target: str, *, forced: boo
     """Return the page of a sentence pair as text. It contains all it needs, so it works offline.
 
     forced: True if the target was given, rather than translated by the model.
+
+    Raises InputError for an empty sentence, or one that is too long.
     """
-    maps, (alignment,) = model.attention_maps(source, target), model.align([source], [target])
+    try:
+        maps, (alignment,) = model.attention_maps(source, target), model.align([source], [target])
+    except InputError as error:
+        if forced or not str(error).startswith("target"):
+            raise
+        raise InputError(f"source: its translation cannot be shown: {error}") from None
     views = _views(maps)
     weights = maps["encoder_0/self_attention"].weights
     layers = " + ".join(str(len(view["layers"])) for view in views[:2])
