@@ -177,6 +177,11 @@ def _sources(run: Run, files: Files) -> Sources:
                 f"{run.experiment} on other data; leave the flag out"
             )
         return sources
+    if own:
+        raise InputError(
+            f"--{next(iter(own))}: expected --train_source and --train_target with it, because "
+            f"without them {run.experiment} reads all text from WMT; give both, or leave it out"
+        )
     named = given or sources.data_dir or default_data_dir()
     if is_url(named):  # the flag refuses one
         raise InputError(

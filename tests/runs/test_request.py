@@ -88,3 +88,11 @@ def test_an_address_in_the_environment_is_no_folder_of_wmt(tmp_path, monkeypatch
     assert message.startswith("TFDS_DATA_DIR=gs://bucket/tfds: expected a folder")
     given = {"data_dir": str(tmp_path)}
     assert requested_run(folder, "wmt14-en-de-base", None, [], given).sources.data_dir
+
+
+def test_development_text_alone_is_refused_where_all_text_would_be_wmt_s(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("a\n")
+    given = dict.fromkeys(("dev_source", "dev_target"), str(text))
+    run = RunFolder(tmp_path / "run"), "wmt14-en-de-base"
+    assert "--dev_source: expected --train_source" in refusal(requested_run, *run, given=given)
