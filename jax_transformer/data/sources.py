@@ -142,7 +142,8 @@ def check_weights(data: DataConfig, splits: Iterable[str]) -> None:
         raise InputError(
             f"data.train_weights={data.train_weights}: expected a number for each corpus, found "
             f"{len(data.weights)} for {len(corpora)}; give --train_source and --train_target, or "
-            "--train_trees, once for each corpus, and one weight for each"
+            "--train_trees, once for each corpus, and one weight for each, or "
+            "--set data.train_weights= for none"
         )
 
 
