@@ -49,7 +49,7 @@ from jax_transformer.models.transformer import Transformer, as_computed
 from jax_transformer.parallel import Devices, compiler_options
 from jax_transformer.presets import find_experiment
 from jax_transformer.runs.step import loss_of_stacked, stack_params
-from jax_transformer.runtime import environment
+from jax_transformer.runtime import environment, with_fused_attention
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
@@ -171,9 +171,9 @@ def main() -> None:
     for what, beam_size in beams.items():
         start = time.perf_counter()
         if beam_size:
-            lowered = lower_search(config, target, devices, beam_size)
+            lowered = lower_search(config, devices, beam_size)
         else:
-            lowered = lower_train_step(config, target, devices)
+            lowered = lower_train_step(config, devices)
         options = compiler_options(config.model.compute_dtype, devices.devices[0])
         account = compile_lowered(what, lowered, time.perf_counter() - start, options)
         rows.append(line_of(account, config, target))
@@ -222,17 +222,15 @@ def absent_devices(target: Target) -> AbsentDevices:
     return AbsentDevices(described.devices)
 
 
-def build_model(config: Config, target: Target) -> Transformer:
-    """Build the model as a run on the target would."""
-    fused, on_gpu = config.model.fused_attention, target.platform == "cuda"
-    fused = on_gpu and (config.model.can_be_fused if fused is None else fused)  # H100 is Hopper
-    model = dataclasses.replace(config.model, fused_attention=fused)
+def build_model(config: Config, devices: AbsentDevices) -> Transformer:
+    """Build the model as a run on such devices would."""
+    model = with_fused_attention(config.model, devices.devices[0])
     return Transformer(model, config.data.vocabulary_size, PAD_ID)
 
 
-def lower_train_step(config: Config, target: Target, devices: AbsentDevices) -> Any:
+def lower_train_step(config: Config, devices: AbsentDevices) -> Any:
     """Lower the step of `Trainer`, on packed rows if the experiment packs them."""
-    model, training = build_model(config, target), config.training
+    model, training = build_model(config, devices), config.training
     if FLAGS.rows % training.accumulate:
         raise InputError(
             f"--rows={FLAGS.rows}: expected a multiple of training.accumulate, "
@@ -249,9 +247,9 @@ def lower_train_step(config: Config, target: Target, devices: AbsentDevices) -> 
     return devices.train_step(step)(devices.replicate(state), devices.shard(batch))
 
 
-def lower_search(config: Config, target: Target, devices: AbsentDevices, beam_size: int) -> Any:
+def lower_search(config: Config, devices: AbsentDevices, beam_size: int) -> Any:
     """Lower the first search of `Translator`, under the length cap that most outputs meet."""
-    model = build_model(config, target)
+    model = build_model(config, devices)
     decoding = dataclasses.replace(config.decoding, beam_size=beam_size)
     length = int(FLAGS.length * Translator.usual_ratio)
     length = min(length, FLAGS.length + decoding.max_extra_length)

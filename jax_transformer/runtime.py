@@ -91,20 +91,22 @@ def keep_freed_memory() -> bool:
     return all(libc.mallopt(name, value) == 1 for name, value in settings)
 
 
-def with_fused_attention(model: ModelConfig) -> ModelConfig:
-    """Return a model's settings with `fused_attention` as this process's devices allow it.
+def with_fused_attention(model: ModelConfig, device: Any = None) -> ModelConfig:
+    """Return a model's settings with `fused_attention` as a device allows it.
 
     Unless it is given, it is on where it was measured to be faster, on Hopper.
+
+    Args:
+        model: the settings.
+        device: where the model will run; by default the first device of this process.
     """
     import jax
 
-    fused = False
-    if jax.default_backend() == "gpu":
-        fused = model.fused_attention
-        if fused is None:
-            capability = getattr(jax.local_devices()[0], "compute_capability", "")
-            fused = model.can_be_fused and capability == "9.0"
-    return replace(model, fused_attention=fused)
+    device = device or jax.local_devices()[0]
+    fused = model.fused_attention
+    if fused is None:
+        fused = model.can_be_fused and getattr(device, "compute_capability", "") == "9.0"
+    return replace(model, fused_attention=fused and device.platform == "gpu")
 
 
 def return_freed_memory() -> None:

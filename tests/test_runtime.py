@@ -77,16 +77,13 @@ assert resident() - before < 50 * 2**20
         (None, None, False),  # an AMD GPU
     ],
 )
-def test_attention_is_fused_where_that_is_faster_or_asked_for(
-    capability, given, expected, monkeypatch
-):
+def test_attention_is_fused_where_that_is_faster_or_asked_for(capability, given, expected):
     model = ModelConfig(compute_dtype="bfloat16", fused_attention=given)
     assert with_fused_attention(model).fused_attention is False  # a CPU
-    device = SimpleNamespace(**({"compute_capability": capability} if capability else {}))
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    assert with_fused_attention(model).fused_attention is expected
-    assert with_fused_attention(ModelConfig()).fused_attention is False  # float32
+    known = {"compute_capability": capability} if capability else {}
+    gpu = SimpleNamespace(platform="gpu", **known)
+    assert with_fused_attention(model, gpu).fused_attention is expected
+    assert with_fused_attention(ModelConfig(), gpu).fused_attention is False  # float32
 
 
 def test_each_core_of_a_small_cpu_becomes_a_device(monkeypatch):
