@@ -239,7 +239,8 @@ class RunFolder(DataFolder):
     def locked(self) -> Iterator[None]:
         """Lock the folder against other training processes, and clear what killed ones left.
 
-        If the block raises InputError before anything is trained, a new folder is removed again.
+        If the block raises InputError before all text to train on is encoded, which may take hours,
+        a new folder is removed again.
         Raises InputError if somebody else's files would be replaced.
         """
         new, configured = not self.path.exists(), self.config.exists()
@@ -267,7 +268,7 @@ class RunFolder(DataFolder):
             try:
                 yield
             except InputError:
-                if new and not self.checkpoints.exists():
+                if new and not self.tokens("dev").exists():  # which follows that to train on
                     shutil.rmtree(os.path.realpath(self.path))
                 raise
 

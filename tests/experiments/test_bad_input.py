@@ -167,6 +167,8 @@ ROWS = {
     f"evalb {ODD} {ODD}": SHOWN,
     "translate --workdir={changed}": SHOWN,
 }
+# What is found after the text was encoded, which may have taken hours and stays.
+LATE = ("training.freeze=", "--init_checkpoint=7")
 OF_NEW = {"train", "prepare", "table3", "import_model"}
 OF_RUN = {"translate", "evaluate", "score", "export", "visualize", "serve"}
 
@@ -241,6 +243,9 @@ def test_bad_input_is_named_in_one_line_and_changes_nothing(row, places):
     error = only_error(command, *arguments, stdin=b"a b\n\nc\n")
     assert all(word in error for word in ROWS[row].format(**places).split()), error
     assert not CONTROLS.search(error)
+    if any(flag in row for flag in LATE):
+        assert (places["new"] / "tokens" / "train").exists()
+        shutil.rmtree(places["new"])
     assert contents(places["dir"]) == before
 
 

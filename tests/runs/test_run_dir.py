@@ -145,19 +145,21 @@ def refuse(folder, *files):
     with contextlib.suppress(InputError), folder.locked():
         folder.write_run(run_with())
         for name in files:
-            (folder.path / name).mkdir()
+            (folder.path / name).mkdir(parents=True)
         raise InputError("the text cannot be used")
 
 
-def test_a_refused_run_leaves_no_new_folder_unless_something_is_trained_in_it(tmp_path):
+def test_a_refused_run_leaves_no_new_folder_unless_its_text_is_encoded(tmp_path):
     new = RunFolder(tmp_path / "new" / "run")
     refuse(new, "text")
     assert not new.path.exists()
     there = RunFolder(tmp_path)
     refuse(there, "text")
     assert {path.name for path in tmp_path.iterdir()} >= {"new", "text"}
-    refuse(new, "checkpoints")
-    assert new.load_run() == run_with()
+    refuse(new, "tokens/train")
+    assert not new.path.exists()
+    refuse(new, "tokens/dev")
+    assert RunFolder(new.path).load_run() == run_with()
 
 
 def test_what_killed_processes_were_writing_is_removed_at_the_next_start(folder):
