@@ -131,7 +131,7 @@ def _too_long(
     both = (source > 0) & (target > 0)
     scale = np.median(target[both] / source[both]) if both.any() else 1.0
     longer, shorter = np.maximum(source, target / scale), np.minimum(source, target / scale)
-    return longer > ratio * shorter + _SLACK
+    return (longer - _SLACK) / ratio > shorter  # so that no ratio is a number, too
 
 
 def _times_before(hashes: Integer[np.ndarray, " pairs"]) -> Integer[np.ndarray, " pairs"]:

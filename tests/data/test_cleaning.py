@@ -58,6 +58,7 @@ def test_each_rule_removes_its_noise_and_the_second_of_two_equal_pairs(sound):
     two = removed([*sound, *sound, *sound], LIMITS._replace(copies=2))
     assert two == [None] * 600 + ["copy"] * 300
     assert removed([]) == []
+    assert "ratio" not in removed(pairs, LIMITS._replace(ratio=float("inf")))  # without a warning
     assert removed([("", "")] * 3) == ["empty"] * 3
 
 
