@@ -162,7 +162,8 @@ class Checkpoints:
         size = sum(leaf.nbytes for leaf in leaves.values())
         self._last_save = (step, size)
         with self._failure_as_os_error():
-            if shutil.disk_usage(self._folder).free < size:
+            disk = shutil.disk_usage(self._folder)
+            if disk.total and disk.free < size:  # some file systems report nothing: all zeros
                 raise OSError(DISK_FULL[0])
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
 
