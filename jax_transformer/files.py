@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from jax_transformer.declared import input_error
-from jax_transformer.errors import InputError, warn_once
+from jax_transformer.errors import InputError, shown, warn_once
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-_DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 _POINTER = re.compile(rb"(?:\xef\xbb\xbf)?version https://[\w.-]+\.github\.com/spec/v\d+\r?\n")
 _LARGEST_POINTER = 1024  # bytes; a larger file is not a pointer
 
@@ -46,7 +46,7 @@ def _size(path: str | Path, once: bool = False) -> int:
         status = os.stat(path)
     except (OSError, ValueError):
         return 0  # opening it will raise
-    opened = once and stat.S_ISFIFO(status.st_mode) and str(path).startswith(_DESCRIPTORS)
+    opened = once and stat.S_ISFIFO(status.st_mode) and str(path).startswith(DESCRIPTORS)
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or opened):
         raise InputError(
             f"{path}: expected a file, found a pipe or a device; write what it gives into a file "
@@ -255,8 +255,10 @@ def _reader(kind: type) -> "TypeAdapter":
 def expanded(path: str | os.PathLike[str]) -> str:
     """Return a path with `~` expanded, as a shell does.
 
-    Raises InputError if there is no such home folder.
+    Raises InputError if there is no such home folder, or for anything but a path.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"expected a path, found {shown(path)}; give a str or a Path")
     found = os.path.expanduser(os.fspath(path))
     if found.startswith("~"):
         raise InputError(
@@ -264,6 +266,12 @@ def expanded(path: str | os.PathLike[str]) -> str:
             "for a file of this name"
         )
     return found
+
+
+def check_utf8(path: str | Path) -> None:
+    """Raise InputError for a path that is not UTF-8, which neither JSON nor orbax can write."""
+    if re.search("[\ud800-\udfff]", str(path)):
+        raise InputError(f"expected names in UTF-8, found {str(path)!r}; rename the file or folder")
 
 
 def cache_folder() -> Path:

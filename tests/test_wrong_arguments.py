@@ -132,6 +132,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: loss(TARGET, 1.0), "label_smoothing 1.0"),
     (lambda: jt.make_loss(MODEL, 300), "bos_id 299 300"),
     (lambda: parts(2), "accumulate divisor 2"),
+    (lambda: jt.train("base", {"dev_source": None}, workdir="run"), "dev_source: path None"),
+    (lambda: jt.train("base", {"dev_source": b"dev"}, workdir="run"), "dev_source: path b'dev'"),
+    (lambda: jt.train("base", {"dev_source": [5]}, workdir="run"), "dev_source: path 5"),
+    (lambda: jt.train("base", workdir=None), "expected path None"),
     # Searching.
     (lambda: search(n_best=3), "n_best 2 3"),
     (lambda: search(alpha=-1), "alpha 10 -1"),

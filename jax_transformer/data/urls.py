@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import IO, Any
 
 from jax_transformer.errors import InputError, install_command, reason_of
-from jax_transformer.files import expanded
+from jax_transformer.files import check_utf8, expanded
 
 
 def is_url(path: object) -> bool:
@@ -19,8 +19,13 @@ def is_url(path: object) -> bool:
 
 
 def absolute(path: str) -> str:
-    """Return the absolute path of a file, with `~` expanded; a URL is one already."""
-    return path if is_url(path) else os.path.abspath(expanded(path))
+    """Return the absolute path of a file, with `~` expanded; a URL is one already.
+
+    Raises what `expanded` and `check_utf8` do.
+    """
+    full = path if is_url(path) else os.path.abspath(expanded(path))
+    check_utf8(full)
+    return full
 
 
 def open_url(url: str) -> IO[bytes]:

@@ -13,6 +13,7 @@ from jax_transformer.data.sources import Corpus, Pairs, training_splits
 from jax_transformer.data.text import file_fingerprint, read_lines, sample_lines
 from jax_transformer.data.urls import absolute
 from jax_transformer.errors import InputError, warn_once
+from jax_transformer.files import check_utf8
 from jax_transformer.parsing.linearize import is_tag, linearize
 from jax_transformer.parsing.ptb import COMMENT, Oddities, parse_trees
 from jax_transformer.parsing.trees import ROOTS, Tree, escaped, leaves, normalize, write_tree
@@ -74,8 +75,8 @@ def treebank_files(path: str | Path) -> list[Path]:
     if not chosen:
         found = f"only {files[0].name}" if files else "none"
         raise InputError(f"expected files of trees in {path}, found {found}; give another folder")
-    if odd := next((file for file in chosen if re.search("[\udc80-\udcff]", str(file))), None):
-        raise InputError(f"expected names of files in UTF-8, found {odd}; rename the file")
+    for file in chosen:
+        check_utf8(file)
     if left := [file for file in (begun if named else others) if file not in {*chosen}]:
         why = "without .mrg in their names" if named else "which do not begin with a tree"
         count = f"{len(left):,} of {len(files):,} files"

@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jax_transformer.data.prepare import Prepared, text_lines
 from jax_transformer.data.sources import Sources
-from jax_transformer.errors import InputError, expect_a
+from jax_transformer.errors import InputError, expect_a, located
 from jax_transformer.evaluation.evaluate import LONGEST, SCORES, evaluate, samples
+from jax_transformer.files import expanded
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.averages import average_run
 from jax_transformer.runs.load import load
@@ -89,12 +90,7 @@ def train(
     expect_a(Mapping, files=files or {})
     enable_compilation_cache()
     folder = RunFolder(workdir)
-    given: dict[str, str | list[str]] = {
-        name: os.fspath(value)
-        if isinstance(value, str | os.PathLike)
-        else [os.fspath(path) for path in value]
-        for name, value in (files or {}).items()
-    }
+    given = {name: _paths(name, value) for name, value in (files or {}).items()}
     initial = folder.path / "initial"
     writes = isinstance(init_from, TrainedModel) and not initial.exists()
     if isinstance(init_from, TrainedModel):
@@ -117,6 +113,11 @@ def train(
         raise
     train_run(run, folder, on_metrics=on_metrics, catch_signals=False)
     return load(folder)
+
+
+def _paths(name: str, given: Any) -> str | list[str]:
+    with located(name):
+        return [*map(expanded, given)] if isinstance(given, list | tuple) else expanded(given)
 
 
 def _saved(model: TrainedModel, folder: RunFolder, initial: Path) -> Path:

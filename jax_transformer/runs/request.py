@@ -17,7 +17,7 @@ from jax_transformer.data.sources import Sources, Text, Vocabularies
 from jax_transformer.data.urls import absolute, is_url
 from jax_transformer.data.wmt import DATASETS, default_data_dir
 from jax_transformer.errors import InputError, did_you_mean
-from jax_transformer.files import check_regular
+from jax_transformer.files import DESCRIPTORS, check_regular
 from jax_transformer.presets import find_experiment
 from jax_transformer.runs.run_dir import IMPORTED, Initial, Run, RunFolder, check_trainable
 from jax_transformer.runs.tasks import TASKS, TEXT_FILES, TREE_FILES
@@ -144,6 +144,11 @@ def checked_files(given: Given) -> Files:
                 )
             if name != "init_checkpoint":
                 check_regular(path)
+            if path.startswith(DESCRIPTORS):
+                raise InputError(
+                    f"--{name}={path}: expected a file that a later command finds, too, found one "
+                    "that this command alone has open; give its name"
+                )
         files[name] = paths if name == "init_checkpoint" else tuple(map(absolute, paths))
     return files
 

@@ -12,7 +12,7 @@ from refusals import refusal
 from jax_transformer.config import override
 from jax_transformer.data.sources import Sources, Text, Trees, Vocabularies
 from jax_transformer.presets import EXPERIMENTS
-from jax_transformer.runs.request import command_of, requested_run
+from jax_transformer.runs.request import checked_files, command_of, requested_run
 from jax_transformer.runs.run_dir import Initial, Run, RunFolder
 
 CHANGES = [
@@ -35,6 +35,18 @@ def parsed(command: str) -> tuple[dict[str, list[str]], list[str]]:
         if word.startswith("--") and equals:
             flags.setdefault(name[2:], []).append(value)
     return flags, [word for before, word in pairwise(words) if before == "--set"]
+
+
+def test_names_that_are_not_utf_8_and_files_that_are_open_here_alone_are_refused(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "caf\udce9").mkdir()  # in Latin-1
+    monkeypatch.chdir(tmp_path / "caf\udce9")
+    assert "expected names in UTF-8" in refusal(RunFolder, "run")
+    assert "expected names in UTF-8" in refusal(checked_files, {"train_source": "train.en"})
+    with open("train.en", "w") as file:
+        error = refusal(checked_files, {"train_source": [f"/dev/fd/{file.fileno()}"]})
+    assert error.startswith("--train_source=/dev/fd/")
 
 
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
