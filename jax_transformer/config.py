@@ -21,7 +21,8 @@ HEAD_WIDTHS = ("d_k", "d_v")
 
 # Settings that may change after training: those of the search, and of scoring.
 FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
-END_SETTINGS = ("training.steps", "training.stop_after")  # may change when a run continues
+# Settings that may change when a run continues.
+END_SETTINGS = ("training.steps", "training.stop_after", "training.keep_checkpoints")
 
 _HEAVIEST = 1_000_000  # weight of a corpus
 

@@ -197,7 +197,10 @@ class Checkpoints:
             code, reason = errno.EIO, f"{_one_line(error)}: mend that"
             if any(text in str(error) for text in DISK_FULL):
                 code = errno.ENOSPC
-                reason = f"disk full, it takes more than {size:,} bytes: free space or keep fewer"
+                reason = (
+                    f"disk full, it takes more than {size:,} bytes: free space for it, and lower "
+                    "training.keep_checkpoints if there is none for later ones"
+                )
             raise OSError(
                 code,
                 f"checkpoint {self._folder / str(step)} was not saved: {reason}, then resume "
