@@ -32,7 +32,7 @@ from jax_transformer.parsing.trees import Tree, normalize, with_root, write_tree
 from jax_transformer.parsing.typed_words import TypedWords
 from jax_transformer.types import AnyArray, Params
 
-_SPACE = re.compile("[ \t\r\n]+")
+_SPACE = re.compile(r"\s+", re.ASCII)
 
 
 @dataclass(frozen=True)

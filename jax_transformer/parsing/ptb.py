@@ -1,6 +1,6 @@
 """§6.3 A fast reader of Penn bracketings, whose errors name line and column.
 
-Only space, tab and line end separate tokens: a no-break space is part of its word.
+Only ASCII white space separates tokens, as in EVALB: a no-break space is part of its word.
 """
 
 import logging
@@ -18,11 +18,10 @@ logger = logging.getLogger(__name__)
 # A tree has fewer lines, so that a bracket that is never closed does not read a whole corpus.
 _MOST_LINES = 20_000
 
-_TEXT = r"[^ \t\n()]"
-_SPACE = r"[ \t\n]"
+_TEXT = r"[^\s()]"
 # Events are leaves (tag, word, ""), openings (label, "", ""), and ("", "", other) for closings,
 # openings without a label, and misplaced text.
-_EVENTS = re.compile(rf"\(({_TEXT}++)(?:{_SPACE}++({_TEXT}++){_SPACE}*+\))?|([()]|{_TEXT}++)")
+_EVENTS = re.compile(rf"\(({_TEXT}++)(?:\s++({_TEXT}++)\s*+\))?|([()]|{_TEXT}++)", re.ASCII)
 
 # Lines between trees that are not parts of one: comments, the licence at the head of LDC's files,
 # markup such as <S ID=1>, and the ends of texts in ATIS.

@@ -103,7 +103,7 @@ def _files_below(path: Path) -> Iterator[Path]:
 def _begins_with_a_tree(file: Path) -> bool:
     """Return True also for a file that cannot be read: reading it all will raise the error."""
     try:
-        lines = (line.lstrip(" \t") for line in read_lines(file) if not COMMENT.match(line))
+        lines = (line.lstrip() for line in read_lines(file) if not COMMENT.match(line))
         return next(filter(None, lines), "").startswith("(")
     except InputError:
         return True

@@ -4,7 +4,7 @@ A tree is (label, children): the children are a tuple of trees or, if the label 
 tag, the word. Nothing here recurses, so depth is limited by memory alone (but `==`, `hash` and
 `repr` of tuples recurse, and fail at some thousand levels).
 
-Only space, tab and line end separate tokens: a no-break space is part of its word.
+Only ASCII white space separates tokens, as in EVALB: a no-break space is part of its word.
 """
 
 import re
@@ -18,7 +18,7 @@ Tree: TypeAlias = tuple[str, "str | tuple[Tree, ...]"]
 
 ROOTS = frozenset({"", "TOP", "ROOT", "S1"})
 EMPTY = "-NONE-"
-_TEXT = re.compile(r"[^ \t\n()]+")
+_TEXT = re.compile(r"[^\s()]+", re.ASCII)
 _FUNCTION = re.compile(r"[-=|]")
 
 
