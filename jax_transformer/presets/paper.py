@@ -13,8 +13,9 @@ from jax_transformer.data.wmt import DATASETS
 # The text to read if no files are given. "files", "treebank" and "wsj" always need some.
 Corpus = Literal["files", "demo", "wmt14-en-de", "wmt14-en-fr", "treebank", "wsj", "demo-trees"]
 
-# Which split of WMT 2014 a test set of sacreBLEU's is: newstest2013 or newstest2014.
-NEWSTESTS = {"wmt13": "dev", "wmt14": "test", "wmt14/full": "test"}
+# Which split of WMT 2014 a test set of sacreBLEU's is: newstest2013 or newstest2014. Its wmt14 is
+# not there: from English to German it has 2,737 of the 3,003 sentences.
+NEWSTESTS = {"wmt13": "dev", "wmt14/full": "test"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,10 @@ class Experiment:
         text: a split, or a test set such as "wmt14/full.en-de". Empty where the paper's scores are
         of another text.
         """
-        if NEWSTESTS.get(text.split(".")[0], text) != self.scored_on:
+        name, _, pair = text.partition(".")
+        data = self.config().data
+        own_pair = pair in ("", f"{data.source_language}-{data.target_language}")
+        if NEWSTESTS.get(name, text) != self.scored_on or not own_pair:
             return {}
         paper = self.published
         return {"bleu_paper": paper.bleu, "perplexity": paper.perplexity, "f1": paper.f1}
@@ -186,7 +190,8 @@ TABLE_3 = {
 PARSING = {
     "model.num_layers": 4,
     "model.d_model": 1024,
-    # The paper chose these on section 22 and does not give them. They are those of its code.
+    # The paper chose dropout and learning rate on section 22 and does not give them. These are
+    # those of its code, but for the factor of the rate: see BUILD_NOTES.md.
     "model.dropout_rate": 0.2,
     "model.attention_dropout_rate": 0.2,
     "model.tie_embeddings": False,
