@@ -26,6 +26,14 @@ def test_without_the_constraint_a_sentence_has_a_flat_tree_and_is_not_left_out()
     assert found["valid_trees_unconstrained"].score == 50
 
 
+def test_tags_of_gold_trees_count_without_functions_which_no_parser_writes():
+    gold = "( (IP-MAT (NP-SBJ (NPR-N a)) (VBPI|BEPI b) (.-X .)))"
+    text = "( (IP (NP (NPR a)) (VBPI b) (. .)))"
+    found = {score.metric: score for score in parse_scores(["a b ."], [text], [False], [gold])}
+    assert found["tagging"].score == found["f1"].score == 100
+    assert "|errors:0|" in found["f1"].signature
+
+
 def test_f1_has_its_settings_and_the_number_of_sentences_left_out():
     golds = ["(S (A (x a)) (B (x b)))", "(S (x a))", "(S (x a))"]
     texts = ["(S (A (x a)) (C (x b)))", "(S (x b))", ""]
