@@ -1,12 +1,15 @@
 """The paper's Transformer in PyTorch as an expert tunes it, with our parameters and our loss."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 import torch.nn.functional as F  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
+
+from jax_transformer.errors import InputError
 
 EPSILON = 1e-6  # of LayerNorm, inside the root, as ours
 ATTENTION_NAMES = ("self_attention", "cross_attention")
@@ -119,7 +122,7 @@ class TorchModel(nn.Module):
     def __init__(self, params: Arrays, pad_id: int, length: int) -> None:
         """Copy our parameters, given by name. Dropout is off until it is set.
 
-        length: the maximum number of positions.
+        length: the maximum number of positions. Raises InputError for other parameters than these.
         """
         super().__init__()
         self.pad_id, self.dropout, self.attention_dropout = pad_id, 0.0, 0.0
@@ -128,6 +131,12 @@ class TorchModel(nn.Module):
         self.embedding = nn.Embedding(*matrix.shape)
         _copy(self.embedding.weight, matrix)
         self.encoder, self.decoder = (_layers(params, side) for side in ("encoder", "decoder"))
+        more = sum(a.size for a in params.values()) - sum(p.numel() for p in self.parameters())
+        if more:
+            raise InputError(
+                f"expected a model whose parameters PyTorch's has, found {more:,} more; leave out "
+                "the settings that the PyTorch model does not have"
+            )
         self.register_buffer("positions", _sinusoids(length, matrix.shape[1]), persistent=False)
         self.register_buffer("causal", torch.ones(length, length, dtype=torch.bool).tril())
 
@@ -165,7 +174,7 @@ def smoothed_loss(logits: Tensor, target: Tensor, label_smoothing: float, pad_id
 
 
 def _layers(params: Arrays, side: str) -> nn.ModuleList:
-    count = len({name.split("/")[0] for name in params if name.startswith(f"{side}_")})
+    count = len({name.split("/")[0] for name in params if re.match(rf"{side}_\d", name)})
     return nn.ModuleList(
         Layer(
             {

@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 
 from benchmarks.measuring import BOS_ID, PAD_ID, WORKLOADS, training_batch
+from jax_transformer.errors import InputError
 from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.training.train_step import initial_params, make_loss, shift_right
+from jax_transformer.training.train_step import (
+    abstract_params,
+    initial_params,
+    make_loss,
+    shift_right,
+)
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch: pip install -e '.[torch]'")
 torch_model = pytest.importorskip("benchmarks.torch_model")
@@ -27,6 +33,16 @@ def ours() -> tuple[Transformer, Any]:
     model = Transformer(UNEVEN.model, UNEVEN.vocabulary_size, PAD_ID)
     init = jax.jit(lambda key: initial_params(model, key))
     return model, jax.device_get(init(jax.random.key(1)))
+
+
+@pytest.mark.parametrize("setting", ["attention_bias", "output_bias", "norm_position"])
+def test_parameters_that_torch_does_not_have_are_refused(setting):
+    """New biases are 0, so no loss would show them."""
+    value = "pre" if setting == "norm_position" else True
+    model = Transformer(replace(SMOKE.model, **{setting: value}), 8, PAD_ID)
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), abstract_params(model))
+    with pytest.raises(InputError, match="leave out the settings"):
+        torch_model.TorchModel(flat_arrays(params), PAD_ID, SMOKE.length)
 
 
 @pytest.mark.release
