@@ -64,8 +64,8 @@ _NUMBERS = {"MAX_ERROR": "max_errors", "CUTOFF_LEN": "cutoff"}
 def parse_parameters(lines: Iterable[str], name: str) -> Parameters:
     """Parse a .prm file: a keyword and its value on each line, `#` before a comment.
 
-    Raises InputError if a line is not one of EVALB's settings. Differs: QUOTE_LABEL, which no
-    published setting uses, is not one of them.
+    Raises InputError if a line is not one of EVALB's settings. Differs: QUOTE_LABEL, which is in
+    EVALB's new.prm and not in COLLINS.prm, is not one of them.
     """
     sets: dict[str, frozenset[Any]] = {}
     others: dict[str, Any] = {}
