@@ -346,10 +346,16 @@ class Trainer:
         if too_high and not self._warned_of_loss:
             logger.warning(
                 f"step {step}: expected a loss below {2 * math.log(size):.1f} nats a token, "
-                f"2 ln {size}, after the warm-up, found {loss:.4g}; unless it falls again, try a "
-                "smaller training.learning_rate_scale in another --workdir"
+                f"2 ln {size}, after the warm-up, found {loss:.4g}; unless it falls again, "
+                f"{self._remedy}"
             )
         self._warned_of_loss = too_high
+
+    @property
+    def _remedy(self) -> str:
+        constant = self.run.config.training.learning_rate  # beside which the scale does nothing
+        name = "learning_rate" if constant else "learning_rate_scale"
+        return f"try a smaller training.{name} in another --workdir"
 
     def _not_finite(self, record: StepRecord, found: str) -> InputError:
         lines = self.data.lines(record.plan, record.index)
@@ -360,8 +366,7 @@ class Trainer:
         return InputError(
             f"step {record.step}: expected finite loss, gradient and parameters, found {found} "
             f"on the training sentences of lines {shown}; the last good checkpoint is "
-            f"{good[-1] if good else 'none, nothing was saved yet'}; try a smaller "
-            "training.learning_rate_scale in another --workdir"
+            f"{good[-1] if good else 'none, nothing was saved yet'}; {self._remedy}"
         )
 
     def _evaluate_dev(self, step: int, params: Params) -> None:

@@ -78,13 +78,14 @@ def test_no_step_is_compiled_again_once_its_shape_came(trained):
 @pytest.mark.slow
 def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path):
     settings = setting_flags(
-        training__learning_rate_scale=1e30,
+        training__learning_rate=1e30,
         training__checkpoint_steps=1,
         model__dropout_rate=0,
     )
     command = ["train", f"--workdir={tmp_path}", "--experiment=base", *text_flags(text), *settings]
     line = run_command(*command, fails=2).stderr.splitlines()[-1]
     assert "found loss" in line
+    assert line.endswith("a smaller training.learning_rate in another --workdir")
     steps = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
     assert line.startswith(f"error: step {len(steps) + 1}: expected finite")
     assert f"last good checkpoint is {steps[-1] if steps else 'none'}" in line
