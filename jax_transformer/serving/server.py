@@ -60,10 +60,22 @@ def run(
     # macOS gives no upper limit, and refuses it as the lower one; its OPEN_MAX is 10,240.
     connections = 10_240 if most == resource.RLIM_INFINITY else most
     resource.setrlimit(resource.RLIMIT_NOFILE, (connections, most))
-    config = uvicorn.Config(
+    # uvicorn gives a signal on once it has stopped, which would end the process before its end.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        _Server(settings(app, limits), app, on_ready).run(sockets=where)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def settings(app: Guard, limits: Limits) -> uvicorn.Config:
+    """Return the settings of uvicorn."""
+    return uvicorn.Config(
         app,  # type: ignore[arg-type]
+        # httptools drops the body of a request that offers HTTP/2, as Java's client and curl do.
+        http="h11",
         log_config=None,
-        log_level="warning",
+        log_level="error",  # not a line for each client that sends garbage or offers HTTP/2
         access_log=False,
         ws="none",
         server_header=False,
@@ -71,12 +83,6 @@ def run(
         timeout_graceful_shutdown=int(limits.body_seconds + limits.seconds) + 1,
         backlog=4096,
     )
-    # uvicorn gives a signal on once it has stopped, which would end the process before its end.
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
-    try:
-        _Server(config, app, on_ready).run(sockets=where)
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Server(uvicorn.Server):

@@ -14,7 +14,7 @@ from jax_transformer.decoding.outputs import Work
 from jax_transformer.decoding.translator import PairScore
 from jax_transformer.serving.app import make_app
 from jax_transformer.serving.guard import Access, Guard, Limits
-from jax_transformer.serving.server import bind
+from jax_transformer.serving.server import bind, settings
 from jax_transformer.serving.service import Service
 
 
@@ -56,8 +56,7 @@ def served(
     """A client of a service, and the application."""
     app = make_app(service, limits, Access(**options))
     where = bind("127.0.0.1", 0)
-    config = uvicorn.Config(app, log_config=None, access_log=False)  # type: ignore[arg-type]
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(settings(app, limits))
     thread = threading.Thread(target=server.run, args=([where],))
     thread.start()
     while not server.started:

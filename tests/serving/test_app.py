@@ -150,6 +150,19 @@ def test_a_body_is_json_whatever_it_is_called_but_not_compressed(client):
         assert status == 200 or coding in answer.json()["error"]
 
 
+@pytest.mark.parametrize("pause", [0.0, 0.1])
+def test_a_request_that_offers_http_2_keeps_its_body(client, pause):
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n"
+    head, _, body = request(b'{"lines": ["a"]}', 16).partition(b"\r\n\r\n")
+    with connection(client) as stream:
+        stream.sendall(head + b"\r\n" + offer + b"\r\n")
+        time.sleep(pause)
+        stream.sendall(body)
+        answer = stream.recv(10_000)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b'"text":"A"' in answer
+
+
 def test_others_are_answered_while_a_long_text_is_read(client, service, monkeypatch):
     reading, go = threading.Event(), threading.Event()
     encode = service.model.vocabulary.encode_batch
