@@ -146,4 +146,31 @@ def test_who_types_on_the_page_sees_the_translation_and_where_it_attends(browser
     page.fill("#text", "")
     page.click("#go")
     assert "type a sentence" in page.text_content("#error")
+    page.focus("#text")
+    page.keyboard.insert_text("\n".join(["a b c" + " " * 50] * 256))  # as somebody pastes it
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate("for (const _ of [1, 2]) document.querySelector('#form').requestSubmit()")
+    page.wait_for_selector("#outputs li >> nth=255")
+    assert asked == [f"{url}/translate"]
     assert not wrong
+
+
+@pytest.mark.release
+@pytest.mark.parametrize(
+    "press", [lambda page: page.click("#go"), lambda page: page.press("#token", "Enter")]
+)
+def test_who_types_a_token_on_the_page_asks_with_one_press(browser, server, press):
+    def only_with_token(route):
+        known = route.request.headers.get("authorization") == "Bearer s3cret"
+        route.continue_() if known else route.fulfill(status=401, json={"error": "none"})
+
+    page = browser.new_page()
+    page.route("**/models", only_with_token)
+    page.goto(server[1])
+    page.fill("#text", "a b c")
+    page.focus("#token")
+    page.keyboard.type("s3cret")
+    press(page)
+    page.wait_for_selector("#outputs .source")
+    assert page.text_content("#error") == ""
