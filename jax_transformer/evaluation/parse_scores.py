@@ -65,6 +65,21 @@ def gold_tags_f1(golds: Sequence[str], texts: Sequence[str]) -> Score:
     return _f1("f1_gold_tags", total(_sentence_scores(golds, tagged)), "|tags:gold")
 
 
+def check_words(sources: Sequence[str], golds: Sequence[str]) -> None:
+    """Raise InputError unless each gold tree is over the words of its source.
+
+    EVALB would leave the sentence out.
+    """
+    for number, (source, gold) in enumerate(zip(sources, golds, strict=True)):
+        tree = normalize(parse_tree(gold)) if gold else None
+        words = " ".join(escaped(word) for _, word in leaves(tree)) if tree else ""
+        if " ".join(map(escaped, words_of(source))) != words:
+            raise InputError(
+                f"sources[{number}]: expected the words of references[{number}] without traces, "
+                f"{words!r}, found {source!r}; give these words"
+            )
+
+
 def _sentence_scores(golds: Sequence[str], texts: Sequence[str]) -> list[SentenceScore]:
     if len(golds) != len(texts) or not golds:
         raise InputError(

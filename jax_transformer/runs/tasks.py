@@ -53,6 +53,9 @@ class _Task:
         """Raise InputError for decoding options that a model of this task does not have."""
         request.check_model(beam_size, ensemble=ensemble)
 
+    def check_references(self, sources: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+        """Raise InputError for references that outputs of these sources cannot be scored with."""
+
 
 class Translation(_Task):
     """§6.1, §6.2 From sentences of one language to sentences of another."""
@@ -100,6 +103,16 @@ class Parsing(_Task):
             if name not in ("n_best", "scores"):
                 raise InputError(f"{name} requires a translation model, and this is a parser")
         super().check(request, beam_size, ensemble=ensemble)
+
+    def check_references(self, sources: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+        """Raise InputError unless there is one tree over the words of each source."""
+        from jax_transformer.evaluation.parse_scores import check_words
+
+        if references[1:]:
+            raise InputError(
+                f"references: expected one list of trees, found {len(references)}; give one"
+            )
+        check_words(sources, references[0])
 
     def needed(self, sources: Sources, experiment: str) -> list[str]:
         """Return the flags of trees, none of which may stand beside --treebank_dir."""

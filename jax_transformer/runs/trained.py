@@ -170,7 +170,7 @@ class Trained(ABC):
             found.texts                                     # the outputs
             model.evaluate(["The dog sleeps."], ["Der Hund schläft."], "decoding.beam_size=1")
 
-        sources: a list of N sentences; for a parser, words with spaces between.
+        sources: a list of N sentences; for a parser, words with spaces between, without traces.
         references: a list of N translations, or several such lists, all of which count in BLEU,
           chrF, loss and perplexity; for a parser, N trees.
         settings: changes of settings, as after --set: of the search (decoding), of the scores
@@ -182,7 +182,8 @@ class Trained(ABC):
         settings of the search). Nothing is written.
 
         Raises InputError for one str in place of a list, lists of different lengths, only blank
-        sources, a setting that cannot change after training, or bootstrap for a parser.
+        sources, a setting that cannot change after training, or, for a parser, bootstrap, several
+        lists of references, or words that are not those of the trees.
         """
         from jax_transformer.evaluation.evaluate import evaluate
 
@@ -195,6 +196,7 @@ class Trained(ABC):
         every = [as_lines(each, "references") for each in lists]
         for each in every:
             _check_pairs("evaluate", sources, each)
+        self.run.task.check_references(sources, every)
         first, *others = every
         translator = self._cached_translator(config.decoding)
         own = translator.with_params(translator.params)  # a copy, which counts its own progress

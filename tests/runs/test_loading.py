@@ -245,6 +245,15 @@ def test_parses_are_scored_against_trees(parser):
     assert scores["f1"] == scores["complete_match"] == 100
 
 
+def test_trees_that_a_parse_cannot_be_scored_against_are_refused_before_parsing(parser):
+    """EVALB would leave the sentence out of the score."""
+    tree = "(S (NP (DT the) (NN -LRB-)) (VP (-NONE- *T*) (VBZ opens)))"
+    with pytest.raises(jt.InputError, match=r"sources\[1\]: .*'the -LRB- opens', found .*\*T\*"):
+        parser.evaluate(["the ( opens", "the -LRB- *T* opens"], [tree, tree])
+    with pytest.raises(jt.InputError, match="one list of trees, found 2"):
+        parser.evaluate(["the ( opens"], [[tree], [tree]])
+
+
 @pytest.mark.release
 def test_the_tour_of_the_package_s_help_runs(tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
