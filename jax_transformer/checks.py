@@ -26,7 +26,7 @@ def check_attention(queries: AnyArray, keys: AnyArray, *values: AnyArray) -> Non
         for array in given.values()
     ]
     try:
-        np.broadcast_shapes(*(shape[:-2] for shape in shapes))
+        jnp.broadcast_shapes(*(shape[:-2] for shape in shapes))
         (_, d_k), (length, width), *others = (shape[-2:] for shape in shapes)
         fit = d_k == width and length and d_k and all(rows == length for rows, _ in others)
     except ValueError:  # an array has fewer than two axes, or they do not broadcast
@@ -91,7 +91,7 @@ def check_tokens(size: int, axes: int = 0, **arguments: AnyArray) -> None:
 
 def check_parts(rows: int, accumulate: int) -> None:
     """Refuse rows that cannot be split equally: there would be another number of parts."""
-    if accumulate < 1 or rows % accumulate:
+    if accumulate < 1 or rows % accumulate or accumulate > max(rows, 1):
         raise InputError(f"accumulate: expected a divisor of the {rows} rows, found {accumulate}")
 
 

@@ -52,8 +52,8 @@ def attention(x: Any) -> Any:
     return jt.MultiHeadAttention(2, d_model=8, d_k=4, d_v=4).init(jax.random.key(0), x)
 
 
-def parts(accumulate: int) -> Any:
-    batch = jt.Batch(np.ones((3, 2), int), np.ones((3, 2), int))
+def parts(accumulate: int, rows: int = 3) -> Any:
+    batch = jt.Batch(np.ones((rows, 2), int), np.ones((rows, 2), int))
     return jt.gradients(jt.make_loss(MODEL, 1), params(), batch, accumulate=accumulate)
 
 

@@ -187,7 +187,7 @@ class BeamSearch:
 
     def start(self, state: State, max_lengths: Int[Array, " B"], given: Position) -> Beam:
         """Return the beam of sentences that have one hypothesis each, the empty one."""
-        shape = len(max_lengths), self.beam_size
+        shape = max_lengths.shape[0], self.beam_size
         missing = jnp.full(shape, -jnp.inf, jnp.float32)
         no_tokens = jnp.full((*shape, self.length), self.pad_id, jnp.int32)
         return Beam(
@@ -262,13 +262,14 @@ def _best_candidates(
     """Return the likeliest continuations; at the limit of a sentence only EOS may follow."""
     batch, beam_size = so_far.shape
     vocabulary_size = next_log_probs.shape[1]
-    log_probs = so_far[:, :, None] + next_log_probs.reshape(batch, beam_size, -1)  # [B, M, V]
+    next_log_probs = next_log_probs.reshape(batch, beam_size, vocabulary_size)
+    log_probs = so_far[:, :, None] + next_log_probs  # [B, M, V]
     is_eos = jnp.arange(vocabulary_size) == eos_id
     log_probs = jnp.where(at_limit[:, None, None] & ~is_eos[None, None], -jnp.inf, log_probs)
     # Each hypothesis can end in one way, so of 2 M candidates at least M go on. With M = 1 only
     # the best is taken; otherwise the search would go on with the runner-up after EOS.
     count = 2 * beam_size if beam_size > 1 else 1
-    best, index = top_k(log_probs.reshape(batch, -1), count)
+    best, index = top_k(log_probs.reshape(batch, beam_size * vocabulary_size), count)
     return _Candidates(best, index // vocabulary_size, index % vocabulary_size)
 
 
@@ -288,9 +289,9 @@ def top_k(
     if whole <= 2 * k * chunk:
         found, place = jax.lax.top_k(values, k)
         return found, place
-    maxima = values[:, :whole].reshape(batch, -1, chunk).max(axis=2)
+    maxima = values[:, :whole].reshape(batch, whole // chunk, chunk).max(axis=2)
     best = jnp.sort(jax.lax.top_k(maxima, k)[1], axis=1)  # in order, for ties
-    index = (best[:, :, None] * chunk + jnp.arange(chunk)[None, None]).reshape(batch, -1)
+    index = (best[:, :, None] * chunk + jnp.arange(chunk)[None, None]).reshape(batch, k * chunk)
     rest = jnp.broadcast_to(jnp.arange(whole, size)[None], (batch, size - whole))
     index = jnp.concatenate([index, rest], axis=1)
     found, place = jax.lax.top_k(jnp.take_along_axis(values, index, axis=1), k)

@@ -137,7 +137,7 @@ def translate(
 
     ids = bos_id, eos_id, model.output_pad_id
     settings = beam_search_of(decoding, *ids, n_best=n_best, length=longest)
-    state = decoder.empty_state(len(source) * decoding.beam_size, longest)
+    state = decoder.empty_state(source.shape[0] * decoding.beam_size, longest)
     return search(step, state, length_limits(model, source, decoding), **vars(settings))
 
 

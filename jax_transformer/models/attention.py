@@ -206,10 +206,12 @@ class MultiHeadAttention(nn.Module):
         """
 
         def merge(heads: AnyArray) -> AnyArray:
-            return heads.swapaxes(1, 2).reshape(heads.shape[0], heads.shape[2], -1)
+            batch, _, length, width = heads.shape
+            return heads.swapaxes(1, 2).reshape(batch, length, self.num_heads * width)
 
         def split(merged: AnyArray) -> AnyArray:
-            return merged.reshape(*merged.shape[:2], self.num_heads, -1).swapaxes(1, 2)
+            shape = self.num_heads, merged.shape[2] // self.num_heads
+            return merged.reshape(*merged.shape[:2], *shape).swapaxes(1, 2)
 
         @nn.remat
         def attend(module: "MultiHeadAttention", q: AnyArray, k: AnyArray, v: AnyArray) -> Array:

@@ -190,4 +190,4 @@ class Embedding(nn.Module):
         # One axis for all tokens: with several, XLA copies the product to pad it to whole tiles.
         rows = hidden.astype(self.dtype).reshape(-1, self.d_model)
         logits = jnp.dot(rows, self.matrix.astype(self.dtype).T, precision=self.precision)
-        return logits.astype(jnp.float32).reshape(*hidden.shape[:-1], -1)
+        return logits.astype(jnp.float32).reshape(*hidden.shape[:-1], self.vocabulary_size)

@@ -126,7 +126,8 @@ class DecoderLayer(nn.Module):
         x = self.self_attention_norm(x, self.self_attention(inputs, self_keys_values, self_mask))
         # The hypotheses of a sentence share the encoder's output: all are queries of one row.
         batch = memory_keys_values.keys.shape[0]
-        queries = self.cross_attention_norm.before(x).reshape(batch, -1, x.shape[-1])  # [B, M T, d]
+        together = x.shape[0] // max(batch, 1) * x.shape[1]  # M T
+        queries = self.cross_attention_norm.before(x).reshape(batch, together, x.shape[-1])
         attended = self.cross_attention(queries, memory_keys_values, memory_mask).reshape(x.shape)
         x = self.cross_attention_norm(x, attended)
         return self.feed_forward_norm(x, self.feed_forward(self.feed_forward_norm.before(x)))
@@ -292,11 +293,12 @@ class Transformer(nn.Module):
         (6, (12, 8, 20, 64))
         """
         config = self.config
-        keys, values = (
-            jnp.zeros((rows, config.num_heads, length, width), config.compute_dtype)
-            for width in (config.d_k, config.d_v)
+        shape = rows, config.num_heads, length
+        zeros = partial(jnp.zeros, dtype=config.compute_dtype)
+        return tuple(  # arrays of their own, so that they can be donated
+            KeysValues(zeros((*shape, config.d_k)), zeros((*shape, config.d_v)))
+            for _ in range(config.num_decoder_layers)
         )
-        return (KeysValues(keys, values),) * config.num_decoder_layers
 
     def _step(
         self,

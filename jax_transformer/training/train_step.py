@@ -114,10 +114,10 @@ def gradients(
     accumulate: the number of equal parts that the rows are split into, which are computed one
       after another to save memory. The result differs only by the dropout drawn and by rounding.
     """
-    check_parts(len(batch.source), accumulate)
+    check_parts(batch.source.shape[0], accumulate)
     # `jax.shard_map` itself sums the gradient of parameters that all devices share, and `reduce`
     # would sum it again. A zero made of this device's rows makes the parameters its own.
-    zero = 0 * batch.source[0, 0]
+    zero = 0 * batch.source.sum()
     params = jax.tree.map(lambda leaf: leaf + zero.astype(leaf.dtype), params)
 
     def part_gradients(part: Batch, rows: Int[AnyArray, " R"]) -> tuple[Params, LossSums]:
@@ -129,7 +129,7 @@ def gradients(
 
         return jax.grad(smoothed, has_aux=True)(params)
 
-    rows = jnp.arange(len(batch.source))
+    rows = jnp.arange(batch.source.shape[0])
     part_size = len(rows) // accumulate if accumulate > 1 else None
     summed, sums = reduce(optax.microbatch(part_gradients, (0, 1), part_size)(batch, rows))
     tokens = jnp.maximum(sums.tokens, 1.0)

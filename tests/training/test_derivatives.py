@@ -1,17 +1,22 @@
 """JAX's transformations of the whole model and of its loss: derivatives, vmap, jaxprs, PRNGs."""
 
+import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from random_params import random_params
 
-from jax_transformer.config import ModelConfig
+from jax_transformer.config import DecodingConfig, ModelConfig
+from jax_transformer.decoding.generate import translate
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import (
     Batch,
+    gradients,
     initial_state,
     make_loss,
     make_train_step,
@@ -141,3 +146,41 @@ def test_model_loss_gradient_and_step_have_jaxprs():
     assert shapes == [(2, 3, SIZE), (), *(leaf.shape for leaf in jax.tree.leaves(PARAMS))]
     traced = jax.make_jaxpr(step)(state, BATCH)
     assert len(traced.out_avals) == len(jax.tree.leaves(jax.eval_shape(step, state, BATCH)))
+
+
+def search(source):
+    decoding = DecodingConfig(beam_size=2, max_extra_length=2)
+    return translate(MODEL, PARAMS, source, decoding, bos_id=BOS, eos_id=EOS)
+
+
+def test_a_batch_without_rows_has_results_without_rows():
+    nothing = Batch(BATCH.source[:0], BATCH.target[:0])
+    gradient, sums = gradients(LOSS, PARAMS, nothing)
+    assert float(sums.tokens) == float(sums.smoothed) == 0
+    assert not any(leaf.any() for leaf in jax.tree.leaves(gradient))
+    assert search(nothing.source).tokens.shape == (0, 1, 6)
+
+
+@pytest.fixture
+def annotations_are_not_checked():
+    """Because jaxtyping does not broadcast symbolic shapes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("annotations_are_not_checked")
+def test_gradients_and_a_search_are_exported_for_any_number_of_rows():
+    (rows,) = jax.export.symbolic_shape("rows")
+    batch = jax.tree.map(lambda ids: jax.ShapeDtypeStruct((rows, ids.shape[1]), jnp.int32), BATCH)
+    of_batch = jax.jit(lambda batch: gradients(LOSS, PARAMS, batch)[1].nll)
+    found = jax.export.export(of_batch)(batch).call(jax.tree.map(jnp.asarray, BATCH))
+    np.testing.assert_allclose(found, LOSS(PARAMS, BATCH).nll, rtol=1e-6)
+    exported = jax.export.export(jax.jit(search))(batch.source)
+    assert [str(leaf.shape[0]) for leaf in exported.out_avals] == ["rows"] * 4
+
+
+def test_an_empty_cache_can_be_donated():
+    model = Transformer(dataclasses.replace(CONFIG, num_layers=2), SIZE, PAD)
+    donating = jax.jit(lambda cache: jax.tree.map(jnp.cos, cache), donate_argnums=0)
+    assert len(jax.tree.leaves(donating(model.empty_cache(2, 3)))) == 4
