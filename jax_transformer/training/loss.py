@@ -3,7 +3,6 @@
 Sums and counts add up over devices, batches and hosts; means of ragged batches do not.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -24,18 +23,19 @@ class LossSums(NamedTuple):
     tokens: Float[Array, ""]  # their number, EOS included
 
 
-def smoothing_entropy(label_smoothing: float, vocabulary_size: int) -> float:
+def smoothing_entropy(
+    label_smoothing: float | Float[AnyArray, ""], vocabulary_size: int
+) -> Float[Array, ""]:
     """Return the entropy of the smoothed distribution, the lowest cross-entropy, in nats."""
-    if not label_smoothing:
-        return 0.0
-    on, off = 1 - label_smoothing, label_smoothing / (vocabulary_size - 1)
-    return -on * math.log(on) - label_smoothing * math.log(off)
+    on, others = jnp.float32(1 - label_smoothing), vocabulary_size - 1
+    entropy = jax.scipy.special.entr  # -p log p; 0 if p is 0
+    return entropy(on) + others * entropy(jnp.float32(label_smoothing / others))
 
 
 def label_smoothed_cross_entropy(
     logits: Float[AnyArray, "B T V"],
     targets: Int[AnyArray, "B T"],
-    label_smoothing: float,
+    label_smoothing: float | Float[AnyArray, ""],
     pad_id: int,
 ) -> LossSums:
     """Return the label-smoothed cross-entropy minus its minimum (§5.4), summed over real tokens.
@@ -43,7 +43,8 @@ def label_smoothed_cross_entropy(
     The smoothed distribution has 1 - eps on the right token and off = eps / (V - 1) on each
     other one, where eps is label_smoothing. Its entropy is subtracted, so a model that predicts
     exactly this distribution scores 0. The paper gives only eps; the distribution and the
-    subtraction are as in tensor2tensor, its code. Padding counts for nothing.
+    subtraction are as in tensor2tensor, its code. Padding counts for nothing. A target that is not
+    an id gives NaN, or is refused if it is known before anything is compiled.
     The cross-entropy is computed in float32 from shifted logits s = l - max(l), as
     log(sum(exp(s))) - (1 - eps) s_target - off * (the sum of the other s).
 
@@ -70,5 +71,9 @@ def label_smoothed_cross_entropy(
     at_target = jnp.take_along_axis(shifted, targets[:, None], axis=-1)[:, 0]
 
     smoothed = normalizer - expected - smoothing_entropy(label_smoothing, vocabulary_size)
-    real = (targets != pad_id).astype(jnp.float32)
-    return LossSums((smoothed * real).sum(), ((normalizer - at_target) * real).sum(), real.sum())
+    real = targets != pad_id
+    is_id = (targets >= 0) & (targets < vocabulary_size)  # by default, JAX takes -1 for the last
+    tokens = real.astype(jnp.float32)
+    weight = jnp.where(real & ~is_id, jnp.nan, tokens)
+    nll = normalizer - at_target
+    return LossSums((smoothed * weight).sum(), (nll * weight).sum(), tokens.sum())

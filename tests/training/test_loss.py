@@ -99,6 +99,22 @@ def test_gradients_are_the_softmax_less_the_smoothed_target_and_less_the_target(
         np.testing.assert_allclose(gradient(logits), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("unknown", [-100, -1, 5])
+def test_an_unknown_target_that_is_not_known_before_compiling_gives_nan(unknown):
+    found = sums(np.zeros((1, 2, 5)), [[3, unknown]], 0.1)
+    assert np.isnan([found.smoothed, found.nll]).all()
+    assert float(found.tokens) == 2
+
+
+def test_label_smoothing_may_be_traced():
+    logits, targets = jnp.arange(6.0).reshape(1, 2, 3), jnp.array([[1, 2]])
+    for share in (0.0, 0.1):
+        traced = jax.jit(label_smoothed_cross_entropy, static_argnums=3)(
+            logits, targets, share, PAD
+        )
+        assert float(traced.smoothed) == pytest.approx(float(sums(logits, targets, share).smoothed))
+
+
 def test_logits_of_ten_thousand_do_not_overflow():
     random = np.random.default_rng(5)
     logits = (1e4 * random.normal(size=(2, 4, 8))).astype(np.float32)
