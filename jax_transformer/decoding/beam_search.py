@@ -22,7 +22,8 @@ from jax_transformer.types import AnyArray
 State = PyTree  # its leaves have the N hypotheses on their first axis
 # The position of the newest tokens: the same in all sentences here, their own in `slots`.
 Position = Int[Array, ""] | Int[Array, " _"]
-# step(state, token [N], position) -> (logits [N, V] of what follows the token, next state)
+# step(state, token [N], position) -> (logits [N, V] of what follows the token, next state);
+# log P is float32, whatever the type of the logits
 Step = Callable[[State, Int[Array, " N"], Position], tuple[Float[Array, "N V"], State]]
 # penalty(|y|, alpha) -> what log P is divided by; it must not fall with |y|
 LengthPenalty = Callable[[ArrayLike, float], Float[Array, "..."]]
@@ -156,11 +157,12 @@ def beam_search(
     [3, 2, 0, 0] 0.24
     [4, 2, 0, 0] 0.4
     """
+    max_lengths = jnp.asarray(max_lengths)
     check_search(state, max_lengths, beam_size, n_best, alpha=alpha, patience=patience)
     search = BeamSearch(
         beam_size, length, alpha, bos_id, eos_id, pad_id, n_best, patience, narrowing, penalty
     )
-    beam = search.start(state, jnp.asarray(max_lengths), jnp.asarray(given))
+    beam = search.start(state, max_lengths, jnp.asarray(given))
     return search.best(
         jax.lax.while_loop(
             lambda beam: search.goes_on(beam).any(),
@@ -220,6 +222,7 @@ class BeamSearch:
         all_given = (beam.position == beam.given) & (best > -jnp.inf)
         beam = beam._replace(given_log_probs=jnp.where(all_given, best, beam.given_log_probs))
         logits, state = step(beam.state, beam.last.reshape(-1), beam.position)
+        logits = logits.astype(jnp.float32)
         log_probs = logits - jax.nn.logsumexp(logits, axis=-1, keepdims=True)  # [N, V]
         if allowed is not None:
             log_probs = jnp.where(allowed(state), log_probs, -jnp.inf)

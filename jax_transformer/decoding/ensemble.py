@@ -43,7 +43,7 @@ def mean_step(steps: Sequence[Step], weights: Sequence[float]) -> Step:
         states: State, token: Int[Array, " N"], position: Position
     ) -> tuple[Float[Array, "N V"], State]:
         each = [one(state, token, position) for one, state in zip(steps, states, strict=True)]
-        log_probs = [jax.nn.log_softmax(logits, axis=-1) for logits, _ in each]
+        log_probs = [jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1) for logits, _ in each]
         return mean(log_probs, weights), [state for _, state in each]
 
     return step

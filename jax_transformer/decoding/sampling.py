@@ -65,14 +65,15 @@ def sample(
     temperature, top_k, top_p: see `truncated`; one for all sentences, or one for each.
     Log P and scores are the model's own, whatever the distribution that the tokens are drawn from.
     """
+    max_lengths = jnp.asarray(max_lengths)
     check_search(state, max_lengths, beam_size, n_best, alpha=alpha, patience=patience)
     if n_best != beam_size:
         raise InputError(f"n_best: expected all {beam_size} samples, found {n_best}")
-    limits = jnp.repeat(jnp.asarray(max_lengths), beam_size)  # [N]
+    limits = jnp.repeat(max_lengths, beam_size)  # [N]
     rows = limits.shape[0]
     number = jnp.arange(beam_size)
     keys = jax.vmap(lambda key: jax.vmap(jax.random.fold_in, (None, 0))(key, number))(keys)
-    keys = keys.reshape(rows)
+    keys = keys.reshape(rows, *keys.shape[2:])  # keys of `jax.random.PRNGKey` have one more axis
     of_sentences = [
         jnp.broadcast_to(jnp.asarray(value), len(max_lengths))
         for value in (given, temperature, top_k, top_p)
@@ -83,7 +84,7 @@ def sample(
         position, tokens = samples.position, samples.tokens
         last = jnp.where(position > 0, tokens[:, position - 1], bos_id)
         logits, state = step(samples.state, last, position)
-        log_probs = jax.nn.log_softmax(logits, axis=-1)  # [N, V]
+        log_probs = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)  # [N, V]
         may = log_probs if allowed is None else jnp.where(allowed(state), log_probs, -jnp.inf)
         is_eos = jnp.arange(log_probs.shape[1])[None] == eos_id
         may = jnp.where((position + 1 >= limits)[:, None] & ~is_eos, -jnp.inf, may)

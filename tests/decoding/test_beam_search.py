@@ -1,7 +1,7 @@
 """Beam search against enumeration of every sequence, and against a beam search in plain lists."""
 
 import itertools
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jax_transformer.decoding.beam_search import beam_search, length_power, top_k
+from jax_transformer.decoding.sampling import sample
 
 PAD, EOS, BOS = 0, 1, 2  # all three are ordinary tokens in the middle of an output
 MISSING = -np.inf
@@ -139,6 +140,21 @@ def assert_same(found, sentence, expected, n_best):
     assert (scores[count:] == MISSING).all()
     assert (log_probs[count:] == MISSING).all()
     assert (tokens[count:] == PAD).all()
+
+
+@pytest.mark.parametrize("search", [beam_search, partial(sample, keys=jax.random.key(0)[None])])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_log_p_is_float32_whatever_the_type_of_the_logits(search, dtype):
+    with jax.enable_x64(dtype == "float64"):
+        logits = jnp.array([[-2.3, -2.3, -1.2, -1.2, -1.6]], dtype)
+        best = search(
+            lambda state, token, position: (jnp.repeat(logits, len(token), axis=0), state),
+            (), np.array([1]), beam_size=1, length=1, alpha=0.6, bos_id=BOS, eos_id=EOS, pad_id=PAD,
+        )  # fmt: skip
+        expected = np.asarray(logits, np.float32)[0]
+    assert best.log_probs.dtype == np.float32
+    log_p = expected[EOS] - np.log(np.exp(expected).sum())
+    assert float(best.log_probs[0, 0]) == pytest.approx(log_p, rel=1e-6)
 
 
 # ---- A beam wide enough for every prefix ----------------------------------------------------

@@ -118,6 +118,12 @@ def test_a_draw_depends_on_seed_line_and_sample_alone_and_log_p_is_the_models_ow
         assert float(log_prob) == pytest.approx(log_p(table, row[: row.index(EOS) + 1]), rel=1e-5)
 
 
+def test_keys_of_the_older_kind_draw_what_keys_do(table):
+    keys = jax.random.split(jax.random.key(1), 2)
+    found, expected = (drawn(table, own, {}, 4) for own in (jax.random.key_data(keys), keys))
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+
+
 def test_a_sample_is_scored_by_what_follows_its_prefix(table):
     prefix = np.repeat([[5, 3]], 4, axis=0)
     settings: Any = {**SETTINGS, "alpha": 1.0, "beam_size": 4, "n_best": 4, "size": SIZE}
