@@ -140,6 +140,13 @@ def check_loss(
         )
 
 
+def check_range(least: int, most: int, **arguments: Any) -> None:
+    """Refuse a number that is known and outside a range."""
+    for name, value in arguments.items():
+        if not isinstance(value, Tracer) and not least <= value <= most:
+            raise InputError(f"{name}: expected a number from {least} to {most}, found {value!r}")
+
+
 def check_search(
     state: PyTree,
     max_lengths: AnyArray,
@@ -152,9 +159,8 @@ def check_search(
     """Refuse more outputs than hypotheses, an alpha that overflows, and a state of other rows."""
     if not 1 <= n_best <= beam_size:
         raise InputError(f"n_best: expected 1 to beam_size, {beam_size}, found {n_best}")
-    for name, value, most in (("alpha", alpha, 10), ("patience", patience, 1000)):
-        if not 0 <= value <= most:
-            raise InputError(f"{name}: expected a number from 0 to {most}, found {value!r}")
+    check_range(0, 10, alpha=alpha)
+    check_range(0, 1000, patience=patience)
     rows = max_lengths.shape[0] * beam_size
     for leaf in jax.tree.leaves(state):
         if jnp.shape(leaf)[:1] != (rows,):

@@ -8,6 +8,7 @@ import optax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from jax_transformer.checks import check_range
 from jax_transformer.types import AnyArray
 
 Schedule = Callable[..., Float[Array, "..."]]
@@ -23,6 +24,7 @@ def learning_rate(
     >>> [f"{learning_rate(step, 512, warmup_steps=4000):.2e}" for step in (1, 4000, 100_000)]
     ['1.75e-07', '6.99e-04', '1.40e-04']
     """
+    check_range(1, 2**31 - 1, d_model=d_model, warmup_steps=warmup_steps)
     step = jnp.asarray(step, jnp.float32)
     return scale * d_model**-0.5 * jnp.minimum(step**-0.5, step * warmup_steps**-1.5)
 

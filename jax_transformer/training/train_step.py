@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Integer, Key, PyTree
 
-from jax_transformer.checks import check_ids, check_parts
+from jax_transformer.checks import check_ids, check_parts, check_range
 from jax_transformer.models.layers import segment_positions
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
@@ -192,6 +192,7 @@ def initial_state(
     >>> int(state.step), state.params["embedding"]["matrix"].shape
     (0, (20, 16))
     """
+    check_range(0, 2**32 - 1, seed=seed)
     key, _ = _keys(seed)
     params = jax.jit(partial(initial_params, model))(key) if params is None else params
     return TrainState(jnp.int32(0), params, optimizer.init(params), jnp.uint32(seed))
