@@ -95,6 +95,16 @@ def check_parts(rows: int, accumulate: int) -> None:
         raise InputError(f"accumulate: expected a divisor of the {rows} rows, found {accumulate}")
 
 
+def check_length(length: int, most: int) -> None:
+    """Refuse more positions than a learned table has rows, which would give NaN."""
+    if length > most:
+        raise InputError(
+            f"positions: expected at most {most:,}, the rows of the learned table "
+            f"(model.max_positions), found {length:,}; give shorter sentences, or to a search a "
+            "smaller length or decoding.max_extra_length"
+        )
+
+
 def check_positions(positions: Any, d_model: int | np.integer) -> None:
     """Refuse an odd width, because sine and cosine come in pairs, and a wrong number of positions.
 

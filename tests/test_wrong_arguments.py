@@ -101,7 +101,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: apply(SOURCE, [[1, 8], [1, 9]]), "target [B,"),
     (
         lambda: apply(SOURCE, np.full((2, 5), 7), model=jt.Transformer(LEARNED, 300, 0)),
-        "positions 0 3",
+        "positions max_positions 4 5",
     ),
     (lambda: apply(SOURCE + 295, TARGET), "source 0 299"),
     (lambda: apply(SOURCE, jnp.array(-TARGET)), "target 0 299"),
@@ -145,6 +145,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: search(patience=float("nan")), "patience nan"),
     (lambda: search(state=np.ones(1)), "state 2 rows"),
     (lambda: translate(n_best=5), "n_best 2 5"),
+    (lambda: jt.Transformer(LEARNED, 300, 0).empty_cache(2, 54), "positions max_positions 4 54"),
     (lambda: translate(decoding=jt.Config()), "decoding DecodingConfig"),
     (lambda: translate(eos_id=300), "eos_id 299 300"),
     # Choosing among hypotheses.
@@ -189,7 +190,10 @@ def test_ids_and_positions_beyond_a_table_give_nan_and_never_another_row():
     logits = jax.jit(MODEL.apply)({"params": params()}, np.tile(SOURCE[:1], (3, 1)), unknown)
     assert np.isnan(logits).any(axis=(1, 2)).tolist() == [True, True, False]
     learned = jax.jit(partial(apply, model=jt.Transformer(LEARNED, 300, 0)))
-    assert np.isnan(learned(TARGET, np.full((2, 5), 7))).any()
+    segments = np.ones((2, 5), int)
+    with pytest.raises(InputError, match="positions: expected"):
+        learned(TARGET, 7 * segments)
+    assert np.isnan(learned(TARGET, 7 * segments, segments[:, :3], segments)).any()
 
 
 @pytest.mark.release

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jax_transformer.checks import check_ids, check_pair, check_tokens
+from jax_transformer.checks import check_ids, check_length, check_pair, check_tokens
 from jax_transformer.config import ModelConfig
 from jax_transformer.errors import expect_a
 from jax_transformer.models.attention import (
@@ -227,7 +227,7 @@ class Transformer(nn.Module):
             mask = segment_mask(segments, segments)
         if self.config.attention_radius:
             mask &= local_attention_mask(source.shape[1], self.config.attention_radius)
-        x = self._embed_source(source, _positions(source, segments))
+        x = self._embed_source(source, self._positions(source, segments))
         for layer in self.encoder:
             x = layer(x, mask)
         return self.encoder_norm(x) if self.config.norm_position == "pre" else x
@@ -260,7 +260,7 @@ class Transformer(nn.Module):
         if segments is not None:
             mask &= segment_mask(segments, segments)
         memory_mask = segment_mask(ONE_SEGMENT if segments is None else segments, memory.segments)
-        x = self._embed_target(target, _positions(target, segments))
+        x = self._embed_target(target, self._positions(target, segments))
         for layer, source_keys_values in zip(self.decoder, memory.keys_values, strict=True):
             x = layer(x, layer.keys_values(x), mask, source_keys_values, memory_mask)
         return self._logits(x)
@@ -293,6 +293,7 @@ class Transformer(nn.Module):
         (6, (12, 8, 20, 64))
         """
         config = self.config
+        self._check_length(length)
         shape = rows, config.num_heads, length
         zeros = partial(jnp.zeros, dtype=config.compute_dtype)
         return tuple(  # arrays of their own, so that they can be donated
@@ -353,6 +354,19 @@ class Transformer(nn.Module):
         embedded = (embedding(tokens) + encoding).astype(self.config.compute_dtype)
         return self.embedding_dropout(embedded)
 
+    def _positions(
+        self, tokens: Int[AnyArray, "B T"], segments: Int[AnyArray, "B T"] | None
+    ) -> Int[Array, "#B T"]:
+        """Return the position of each token in its own sentence, from 0."""
+        if segments is not None:
+            return segment_positions(segments)
+        self._check_length(tokens.shape[1])
+        return jnp.arange(tokens.shape[1])[None]
+
+    def _check_length(self, length: int) -> None:
+        if self.config.positions == "learned":
+            check_length(length, self.config.max_positions)
+
     def _position_encoding(self, positions: Int[AnyArray, "#N T"]) -> Float[Array, "#N T d_model"]:
         if self.config.positions == "learned":
             check_tokens(self.config.max_positions, positions=positions)
@@ -378,13 +392,6 @@ def as_computed(params: Params, config: ModelConfig) -> Params:
         return leaf.astype(dtype) if is_operand and leaf.dtype != dtype else leaf
 
     return jax.tree_util.tree_map_with_path(convert, params)
-
-
-def _positions(
-    tokens: Int[AnyArray, "B T"], segments: Int[AnyArray, "B T"] | None
-) -> Int[Array, "#B T"]:
-    """Return the position of each token in its own sentence, from 0."""
-    return jnp.arange(tokens.shape[1])[None] if segments is None else segment_positions(segments)
 
 
 def _write(cached: KeysValues, new: KeysValues, position: Int[AnyArray, ""]) -> KeysValues:
