@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_run import write_run
+from small_run import SMALL, write_run
 
 import jax_transformer as jt
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.runs.metrics_writer import compilation_events
-from jax_transformer.training.train_step import abstract_params
+from jax_transformer.runs.step import stack_params, training_step
+from jax_transformer.training.train_step import abstract_params, initial_state
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +83,7 @@ def test_outputs_and_draws_are_those_of_the_usual_types_and_keys(folder):
 
 
 def test_gradients():
-    """Those of a step of training are traced, because types are promoted then; optax is not."""
+    """They are traced, because types are promoted then."""
     config = jt.ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, **RELATIVE)
     model = Transformer(config, vocabulary_size=20, pad_id=0)
     ones = np.ones((2, 4), np.int32)
@@ -95,3 +96,13 @@ def test_gradients():
     )
     assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {np.dtype(np.float32)}
     assert jt.learning_rate(jnp.int32(3), 16, 10) > 0
+
+
+def test_the_step_of_a_run():
+    config = jt.override(jt.Config(), *SMALL)
+    model = Transformer(config.model, vocabulary_size=20, pad_id=0)
+    optimizer, step = training_step(config, model, bos_id=1)
+    state = jax.eval_shape(lambda: stack_params(initial_state(model, optimizer, seed=1)))
+    ones = np.ones((2, 4), np.int32)
+    trained, _ = jax.eval_shape(step, state, jt.Batch(5 * ones, 6 * ones))
+    assert jax.tree.map(jnp.shape, trained) == jax.tree.map(jnp.shape, state)

@@ -62,7 +62,9 @@ def training_step(
     optimizer = adam(schedule_of(config), training.adam_b1, training.adam_b2, training.adam_epsilon)
     loss = make_loss(model, bos_id, training.label_smoothing)
     loss = loss_of_stacked(with_frozen(loss, training.freeze, abstract_params(model)))
-    return optimizer, make_train_step(loss, optimizer, training.accumulate)
+    step = make_train_step(loss, optimizer, training.accumulate)
+    # optax mixes types, also if JAX is set to refuse that: jax_numpy_dtype_promotion=strict.
+    return optimizer, jax.numpy_dtype_promotion("standard")(step)
 
 
 def with_frozen(loss: Loss, freeze: str, params_like: Params) -> Loss:
