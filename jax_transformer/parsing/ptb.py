@@ -33,7 +33,7 @@ _TRACE = re.compile(r"\*(?![LR]RB\*)[^*]+\*|\*-?[0-9]+$|[*0]$")
 # Tags of 0 and * if they are words.
 _SIGN = re.compile("[^A-Za-z].*|CD|NUM|CARD|M|LS|SYM|NNP?S?|JJ|FW|XX?|NFP|HYPH|PU(?:NCT?)?")
 _PAIR = re.compile(r"[^-_/|~]+([-_/|~])[^-_/|~]+")  # word-lemma
-_OUTERMOST = frozenset({"TOP", "ROOT", "S1", "VROOT"})
+_OUTERMOST = ROOTS - {""}
 
 
 def parse_trees(lines: Iterable[str], name: str, odd: "Oddities | None" = None) -> Iterator[Tree]:

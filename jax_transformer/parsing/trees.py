@@ -16,7 +16,7 @@ from jax_transformer.errors import InputError
 
 Tree: TypeAlias = tuple[str, "str | tuple[Tree, ...]"]
 
-ROOTS = frozenset({"", "TOP", "ROOT", "S1"})
+ROOTS = frozenset({"", "TOP", "ROOT", "S1", "VROOT"})
 EMPTY = "-NONE-"
 _TEXT = re.compile(r"[^\s()]+", re.ASCII)
 _FUNCTION = re.compile(r"[-=|]")
@@ -72,7 +72,7 @@ def leaves(tree: Tree) -> list[tuple[str, str]]:
 
 
 def without_root(tree: Tree) -> Tree:
-    """Return the tree without an outer bracket labelled "", TOP, ROOT or S1.
+    """Return the tree without an outer bracket labelled "", TOP, ROOT, S1 or VROOT.
 
     A bracket that contains several constituents stays, labelled TOP.
     """

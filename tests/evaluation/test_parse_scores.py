@@ -26,6 +26,12 @@ def test_without_the_constraint_a_sentence_has_a_flat_tree_and_is_not_left_out()
     assert found["valid_trees_unconstrained"].score == 50
 
 
+@pytest.mark.parametrize("root", ["", "TOP", "ROOT", "S1", "VROOT"])
+def test_an_outer_bracket_does_not_count(root):
+    score = tree_f1([f"({root} (S (NN a)) ($. .))"], [f"({root} (X (NN a)) ($. .))"])
+    assert score.detail.startswith("recall 0.00, precision 0.00")
+
+
 def test_tags_of_gold_trees_count_without_functions_which_no_parser_writes():
     gold = "( (IP-MAT (NP-SBJ (NPR-N a)) (VBPI|BEPI b) (.-X .)))"
     text = "( (IP (NP (NPR a)) (VBPI b) (. .)))"

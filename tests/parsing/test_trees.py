@@ -19,7 +19,7 @@ from jax_transformer.parsing.trees import (
 )
 
 
-@pytest.mark.parametrize("root", ["", "TOP"])
+@pytest.mark.parametrize("root", ["", "TOP", "VROOT"])
 def test_an_outer_bracket_is_removed_and_added_again(root):
     tree = parse_tree(f"({root} {CLAUSE})")
     assert without_root(tree) == TREE
