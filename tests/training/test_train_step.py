@@ -107,6 +107,13 @@ def test_the_gradient_is_the_same_in_shard_map(accumulate):
     assert_close(found, exact_gradients(params, BATCH))
 
 
+def test_the_gradient_is_the_same_for_rows_spread_over_a_mesh():
+    mesh = jax.make_mesh((2,), ("data",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
+    params = jax.device_put(random_params(EXACT), jax.NamedSharding(mesh, jax.P()))
+    batch = jax.device_put(BATCH, jax.NamedSharding(mesh, jax.P("data")))
+    assert_close(exact_gradients(params, batch), exact_gradients(random_params(EXACT), BATCH))
+
+
 @pytest.mark.slow
 def test_a_step_is_a_function_of_state_and_batch_with_dropout_and_evaluation_has_none(start):
     state, step = start
