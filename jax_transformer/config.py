@@ -22,7 +22,10 @@ HEAD_WIDTHS = ("d_k", "d_v")
 # Settings that may change after training: those of the search, and of scoring.
 FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target_language")
 # Settings that may change when a run continues.
-END_SETTINGS = ("training.steps", "training.stop_after", "training.keep_checkpoints")
+END_SETTINGS = (
+    *("training.steps", "training.stop_after"),
+    *("training.accumulate", "training.keep_checkpoints"),  # for another memory, another disk
+)
 
 _HEAVIEST = 1_000_000  # weight of a corpus
 

@@ -36,9 +36,9 @@ def test_settings_come_back_as_they_went_and_may_change(folder):
         assert RunFolder(folder.path).load_run() == run
 
 
-def test_a_run_may_continue_on_a_disk_that_was_too_small_for_its_checkpoints():
-    fewer = run_with("training.keep_checkpoints=2").fixed_settings()
-    assert fewer == run_with().fixed_settings() != run_with("training.log_steps=2").fixed_settings()
+def test_a_run_may_continue_on_a_disk_or_in_a_memory_that_was_too_small():
+    small = run_with("training.keep_checkpoints=2", "training.accumulate=8").fixed_settings()
+    assert small == run_with().fixed_settings() != run_with("training.log_steps=2").fixed_settings()
 
 
 def test_a_config_that_was_changed_by_hand_is_refused_and_set_is_named(folder):
