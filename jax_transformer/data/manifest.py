@@ -180,8 +180,9 @@ def check_same(folder: Path, ours: dict[str, Any], trained_on: dict[str, Any]) -
     if found := differences(ours, trained_on):
         raise InputError(
             f"{folder}: expected what its checkpoints were trained with, found "
-            f"{'; '.join(found)}; restore that, give --workdir alone to go on with the run's own "
-            "settings, or choose another --workdir"
+            f"{'; '.join(found)}; restore that, or give --workdir alone to go on with the run's "
+            "own settings, and move changed text away to go on with its tokens; or choose another "
+            "--workdir"
         )
 
 

@@ -138,6 +138,9 @@ def test_under_a_trained_model_a_changed_text_or_vocabulary_is_refused(tmp_path,
             file.write(f"{line}\n")
     with pytest.raises(InputError, match="another text of train"):
         prepared(run, text, trained_on=trained_on)
+    text.rename(tmp_path / "away")
+    prepared(run, text, trained_on=trained_on)  # by its tokens, as the error says
+    (tmp_path / "away").rename(text)
     assert stamps(run) == before
     assert Manifest.read(run).copy() == trained_on
     prepared(run, text)
