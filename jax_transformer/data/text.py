@@ -83,8 +83,8 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
             at = start + error.start
             raise InputError(
                 f"{name}, line {number}: expected UTF-8, found byte 0x{line[at]:02x} at byte "
-                f"offset {offset + at} of the text; convert it (iconv -f ITS_ENCODING -t UTF-8), or if it "
-                "is compressed, unpack it or end its name in .bz2, .gz or .xz"
+                f"offset {offset + at} of the text; convert it (iconv -f ITS_ENCODING -t UTF-8), "
+                "or if it is compressed, unpack it or end its name in .bz2, .gz or .xz"
             ) from None
         offset += length
         yield text.removesuffix("\n").removesuffix("\r")
