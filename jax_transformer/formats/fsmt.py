@@ -76,7 +76,7 @@ def _vocabularies(
     source, target = (_pieces(folder / f"vocab-{side}.json") for side in ("src", "tgt"))
     check_codes(path, merges, source, "", "</w>")
     for piece, index in added_pieces(folder, tokenizer).items():
-        if piece not in SPECIAL or index != source.index(piece):
+        if piece not in SPECIAL or source[index : index + 1] != [piece]:
             raise InputError(
                 f"{folder}: expected no added tokens but {', '.join(SPECIAL)}, found "
                 f"{shown(piece)}, which cannot be kept whole in a text here; remove it"

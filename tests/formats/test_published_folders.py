@@ -277,3 +277,6 @@ def test_added_tokens_of_fsmt_may_be_its_own(make):
     folder = make("fsmt")
     change(folder / "added_tokens.json", **{"</s>": 2, "<unk>": 3})
     read_model("fsmt", folder)
+    table = (folder / "vocab-src.json").read_text(encoding="utf-8")
+    (folder / "vocab-src.json").write_text(table.replace("</s>", "</z>"), encoding="utf-8")
+    assert "'</s>'" in refusal(read_model, "fsmt", folder)
