@@ -269,6 +269,13 @@ class DecodingConfig(Declared):
     """
 
     inside = "decoding."
+    rules = (
+        Rule(
+            lambda decoding: decoding.narrowing and decoding.patience != 1,
+            "decoding.narrowing=true requires decoding.patience=1, found {patience:g}; set "
+            "decoding.patience=1, or decoding.narrowing=false",
+        ),
+    )
 
     beam_size: Annotated[Positive, Le(10_000), Meaning("hypotheses kept; 1 is greedy search")] = 4
     alpha: Annotated[float, Ge(0), Le(10), Meaning("exponent of the length penalty")] = 0.6
@@ -476,11 +483,6 @@ class Config(Declared):
             lambda config: _parses(config) and config.decoding.max_extra_length < 3,
             "decoding.max_extra_length={decoding.max_extra_length} is too short for a tree, which "
             "has up to three labels more than words, the end mark included; set it to 3 or more",
-        ),
-        Rule(
-            lambda config: config.decoding.narrowing and config.decoding.patience != 1,
-            "decoding.narrowing=true requires decoding.patience=1, found {decoding.patience:g}; "
-            "set decoding.patience=1, or decoding.narrowing=false",
         ),
         Rule(
             lambda config: (

@@ -90,6 +90,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: jt.ModelConfig(d_model=None), "model.d_model integer None"),
     (lambda: jt.ModelConfig(fused_attention=True), "model.fused_attention=true expected"),
     (lambda: jt.TrainingConfig(steps=0), "training.steps greater 0"),
+    (lambda: jt.DecodingConfig(narrowing=True), "decoding.narrowing=true patience 0"),
     (lambda: jt.Config(jt.TrainingConfig()), "model ModelConfig"),
     (lambda: jt.override(jt.ModelConfig(), "model.d_k=8"), "config ModelConfig"),
     # The model.
