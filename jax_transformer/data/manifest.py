@@ -13,6 +13,7 @@ from typing import Any
 
 from jax_transformer.config import differing_settings
 from jax_transformer.data.sources import training_splits
+from jax_transformer.data.urls import absolute
 from jax_transformer.errors import InputError
 from jax_transformer.files import encode_json, parse_json, read_bytes, write_bytes
 
@@ -191,7 +192,7 @@ class DataFolder:
 
     def __init__(self, path: str | Path) -> None:
         """Name the paths in a folder, which need not exist yet."""
-        self.path = Path(path).absolute()
+        self.path = Path(absolute(path))
         # The target's vocabulary if it has its own: another one, or the labels of trees.
         self.vocabulary, self.target_vocabulary = (self.path / name for name in VOCABULARIES)
 

@@ -18,12 +18,16 @@ def is_url(path: object) -> bool:
     return "://" in str(path)
 
 
-def absolute(path: str) -> str:
+def absolute(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of a file, with `~` expanded; a URL is one already.
 
+    It has no `..`, for which TensorStore takes the folder before it away, even if that is a link.
     Raises what `expanded` and `check_utf8` do.
     """
-    full = path if is_url(path) else os.path.abspath(expanded(path))
+    if is_url(path):
+        return str(path)
+    full, real = os.path.abspath(expanded(path)), os.path.realpath(expanded(path))
+    full = full if os.path.realpath(full) == real else real
     check_utf8(full)
     return full
 

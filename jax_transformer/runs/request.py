@@ -192,7 +192,7 @@ def _sources(run: Run, files: Files) -> Sources:
         raise InputError(
             f"TFDS_DATA_DIR={named}: expected a folder, found an address; give --data_dir"
         )
-    data_dir = os.path.abspath(named)
+    data_dir = absolute(named)
     if os.path.isfile(data_dir):
         raise InputError(f"--data_dir={data_dir}: expected a folder, found a file; name another")
     return Sources(data_dir=data_dir)

@@ -27,10 +27,8 @@ from jax_transformer.data.urls import is_url
 from jax_transformer.declared import Declared
 from jax_transformer.errors import InputError
 from jax_transformer.files import (
-    check_utf8,
     encode_json,
     exclusive,
-    expanded,
     lines_of_json,
     naming,
     read_bytes,
@@ -128,8 +126,7 @@ class RunFolder(DataFolder):
           bucket cannot be read, or if checkpoints cannot be saved under this path.
         """
         self.bucket = Bucket(str(path)) if is_url(path) else None
-        super().__init__(self.bucket.local if self.bucket else expanded(path))
-        check_utf8(self.path)
+        super().__init__(self.bucket.local if self.bucket else path)
         if found := PATTERNS.intersection(str(self.path)):
             raise InputError(
                 f"{self.path}: expected a path without {' '.join(sorted(PATTERNS))}, found "

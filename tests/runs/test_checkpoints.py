@@ -23,6 +23,7 @@ import numpy as np
 import optax
 import pytest
 
+from jax_transformer.data.urls import absolute
 from jax_transformer.errors import InputError
 from jax_transformer.runs import averages, checkpoints
 from jax_transformer.runs.best import BestStep
@@ -297,6 +298,17 @@ def test_every_path_that_a_run_may_have_holds_checkpoints(tmp_path):
     odd = tmp_path / "".join(sorted({*string.printable, "ü", "语"} - {*PATTERNS, "/"}))
     save(odd, 1)
     assert is_step(restore(odd), 1)
+
+
+def test_two_dots_after_a_link_lead_where_the_system_goes(tmp_path):
+    (tmp_path / "far" / "folder").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "folder")
+    folder = RunFolder(tmp_path / "link" / ".." / "run")
+    save(folder.checkpoints, 1)
+    assert is_step(restore(tmp_path / "far" / "run" / "checkpoints"), 1)
+    assert absolute(f"{tmp_path}/link/../a") == f"{tmp_path.resolve()}/far/a"
+    for plain in ("link", "far/../link"):  # a link itself stays
+        assert RunFolder(tmp_path / plain).path == tmp_path / "link"
 
 
 def tens(step):
