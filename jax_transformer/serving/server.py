@@ -38,11 +38,15 @@ def bind(host: str, port: int) -> socket.socket:
             found.bind(address)
             stack.pop_all()  # it stays open
     except (OSError, ValueError) as error:  # ValueError: no name of a machine is like that
-        raise InputError(
-            f"--host={host} --port={port}: expected a free address of this machine, found none: "
-            f"{error}; give another --port or --host"
-        ) from None
+        raise _not_free(host, port, error) from None
     return found
+
+
+def _not_free(host: str, port: int, error: Exception) -> InputError:
+    return InputError(
+        f"--host={host} --port={port}: expected a free address of this machine, found none: "
+        f"{error}; give another --port or --host"
+    )
 
 
 def run(
@@ -54,6 +58,7 @@ def run(
     """Answer requests until SIGTERM or Ctrl-C; then answer those that have come, and return.
 
     on_ready: a function that is called once clients can connect.
+    Raises InputError if another program has begun to listen at an address since `bind`.
     It changes this process: signal handlers, and the limit of open connections, which it raises.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -93,7 +98,12 @@ class _Server(uvicorn.Server):
         self._guard, self._on_ready = guard, on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
+        """Listen. Raises InputError if another program has begun to listen since `bind`."""
+        for where in sockets or ():
+            try:
+                where.listen(self.config.backlog)  # uvloop would go on without a word
+            except OSError as error:
+                raise _not_free(*where.getsockname()[:2], error) from None
         await super().startup(sockets)
         self._on_ready()
 

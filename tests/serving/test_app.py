@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from refusals import refusal
 from small_run import write_run
 
 import jax_transformer as jt
@@ -381,6 +382,19 @@ def test_a_system_that_refuses_an_unlimited_number_of_connections_is_served(monk
     monkeypatch.setattr(server._Server, "run", lambda *_, **__: None)
     server.run(lambda *_: None, [], LIMITS)  # type: ignore[arg-type]
     assert found == [(10_240, resource.RLIM_INFINITY)]
+
+
+def test_an_address_at_which_another_program_has_begun_to_listen_is_refused(service):
+    from jax_transformer.serving import server
+    from jax_transformer.serving.app import make_app
+
+    def start():
+        ours = server.bind(*other.getsockname())
+        other.listen()  # while we compile
+        server.run(make_app(service, LIMITS, Access()), [ours], LIMITS)
+
+    with server.bind("127.0.0.1", 0) as other:
+        assert "free address" in refusal(start)
 
 
 def until(condition):
