@@ -103,7 +103,8 @@ class _Server(uvicorn.Server):
             try:
                 where.listen(self.config.backlog)  # uvloop would go on without a word
             except OSError as error:
-                raise _not_free(*where.getsockname()[:2], error) from None
+                host, port, *_ = where.getsockname()
+                raise _not_free(host, port, error) from None
         await super().startup(sockets)
         self._on_ready()
 
