@@ -210,8 +210,8 @@ def encode_words(
 def word_parts(line: str, pieces: Sequence[str | bytes]) -> list[Part]:
     """Return the parts of a line's words. pieces: what each piece adds to the text.
 
-    A piece of several words is a part of each. A piece without a letter or a digit is not a part of
-    a word that has other pieces.
+    A piece of several words is a part of each, as one unknown token for several letters that are
+    words. A piece without a letter or a digit is not a part of a word that has other pieces.
     """
     letters = [
         (line[place], word)
@@ -221,13 +221,12 @@ def word_parts(line: str, pieces: Sequence[str | bytes]) -> list[Part]:
     ]
     plain = ["".join(_as_text(piece).split()) for piece in pieces]
     ends = list(accumulate(map(len, plain), initial=0))
-    places = _places([letter for letter, _ in letters], "".join(plain))
+    places = [*_places([letter for letter, _ in letters], "".join(plain)), len(letters)]
     parts, marks = dict[Part, None](), dict[Part, None]()
     for number, (first, end) in enumerate(pairwise(ends)):
         if first == end:  # a space, which begins the next word, or the last byte of a letter
             first -= isinstance(pieces[number], bytes)
-        for place in places[first : max(end, first + 1)]:
-            letter, word = letters[place]
+        for letter, word in letters[places[first] : max(places[end], places[first] + 1)]:
             (parts if letter.isalnum() else marks)[Part(number, word)] = None
     named = {part.word for part in parts}
     return sorted([*parts, *(mark for mark in marks if mark.word not in named)])

@@ -131,6 +131,9 @@ def test_a_letter_of_a_script_without_spaces_is_a_word_and_one_piece_may_be_seve
     assert word_parts("\u559c\u6b22GPU\u3002\u5f88", pieces) == [
         (0, 0), (1, 0), (1, 1), (2, 2), (3, 2), (5, 3),
     ]  # fmt: skip
+    # Neighbours that the vocabulary lacks are one UNK.
+    unknown = word_parts("a\u597d\u7684\u5417 b", [" a", "\u2047", " b"])
+    assert unknown == [(0, 0), (1, 1), (1, 2), (1, 3), (2, 4)]
     # The vowel of a Thai letter is a mark on it.
     assert word_parts("\u0e01\u0e34\u0e19", ["\u0e01\u0e34", "\u0e19"]) == [(0, 0), (1, 1)]
 
