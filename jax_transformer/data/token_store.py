@@ -1,6 +1,7 @@
 """§5.1 Token stores: encoded pairs on disk, memory-mapped, verified in blocks as they are read."""
 
 import os
+import re
 import shutil
 import zlib
 from collections import Counter
@@ -26,6 +27,8 @@ NAMES = [*(f"{side}.{part}" for side in SIDES for part in ("tokens", "offsets"))
 COUNTS = ("read", "kept", "dropped_unknown", "dropped_blank", "dropped_too_long", "dropped_ratio")
 PART = 50_000  # pairs encoded together
 BLOCK = 1 << 16  # bytes with one checksum
+
+_WORD = re.compile(r"\S+", re.ASCII)  # of a tree
 
 Pair = tuple[int, str, str]  # line, source, target
 Both = tuple[Vocabulary, Vocabulary]  # of source and target, perhaps the same one twice
@@ -273,8 +276,9 @@ def _encode(
     numbers, *texts = zip(*pairs, strict=True)
     ids, unknown = list[list[list[int]]](), np.zeros(len(pairs), bool)
     for vocabulary, lines in zip(vocabularies, texts, strict=True):
-        plain = map(unescape_html, lines) if rules.unescape_html else lines
-        ids.append(vocabulary.encode_batch([*plain]))
+        plain = [*map(unescape_html, lines)] if rules.unescape_html else lines
+        is_words = vocabularies[1].unk_id < 0 and not ids
+        ids.append(_encode_words(vocabulary, plain) if is_words else vocabulary.encode_batch(plain))
         if vocabulary.unk_id < 0:  # labels of trees
             unknown |= np.array([vocabulary.unk_id in sequence for sequence in ids[-1]])
     lengths = np.array([[len(sequence) for sequence in side] for side in ids])
@@ -296,6 +300,14 @@ def _encode(
         arrays[f"{side}.tokens"] = np.fromiter(kept, kind)
         arrays[f"{side}.offsets"] = np.cumsum(sizes[keep] + 1, dtype=np.int64)
     return counts, arrays
+
+
+def _encode_words(vocabulary: Vocabulary, lines: Sequence[str]) -> list[list[int]]:
+    """Return the ids of each line, word by word, as a parser reads them."""
+    words = [_WORD.findall(line) for line in lines]
+    distinct = [*dict.fromkeys(chain.from_iterable(words))]
+    ids = dict(zip(distinct, vocabulary.encode_words(distinct), strict=True))
+    return [[*chain.from_iterable(map(ids.__getitem__, line))] for line in words]
 
 
 def dropped(description: dict[str, Any]) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from jax_transformer.data.text import becomes_space
 from jax_transformer.data.vocabularies.labels import LabelVocabulary
 from jax_transformer.decoding.batches import Program
 from jax_transformer.decoding.beam_search import Hypotheses
@@ -157,14 +156,9 @@ class Parser(LineSearch):
     def _sentence(self, line: Line) -> Words:
         """Split the words where their tokens exceed max_length, after one word at least."""
         words = words_of(line.text)
-        knows, forms = self.vocabulary.knows, self._typed.forms(words)
-        # White space inside a word does not begin another.
-        inner = {c: "\ufffd" for c in set("".join(words)) if becomes_space(c, knows)}
-        plain = [form.translate(str.maketrans(inner)) for form in forms]
+        forms = self._typed.forms(words)
         words = words if self.keeps_words else forms
-        encoded = self.vocabulary.encode_batch(plain)
-        # A word with nothing to read in it, such as a control character, has no pieces.
-        encoded = [tokens or self.vocabulary.encode("\ufffd") for tokens in encoded]
+        encoded = self.vocabulary.encode_words(forms)
         most = self.max_source - 1
         ends = np.cumsum([len(tokens) for tokens in encoded])
         count = max(int((ends <= most).sum()), 1)

@@ -8,9 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from sentencepiece_models import trained as trained_model
 
 from jax_transformer.config import DecodingConfig, ModelConfig
-from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
+from jax_transformer.data.token_store import Rules, encode_pairs
+from jax_transformer.data.vocabularies.sentencepiece import (
+    SentencePieceVocabulary,
+    train_vocabulary,
+)
 from jax_transformer.decoding.ensemble import Ensemble
 from jax_transformer.decoding.generate import translate
 from jax_transformer.decoding.line_search import Hypothesis, lines_of
@@ -181,13 +186,20 @@ def test_a_no_break_space_is_part_of_a_label(vocabulary):
 
 
 @pytest.mark.parametrize(
-    "word", ["a\u00a0b", "a\u200bb", "\ufeffb", "a\u2581b", "\u200b", "\u200d"]
+    "word", ["a\u00a0b", "a\u200bb", "\ufeffb", "a\u2581b", "\u200b", "\u200d", "\ufffd"]
 )
-def test_each_word_begins_once(vocabulary, word):
+@pytest.mark.parametrize("rules", ["identity", "nmt_nfkc"])
+def test_each_word_begins_once_and_training_reads_what_the_parser_reads(rules, word):
     """Its words are counted by where they begin, if data.word_positions is set."""
+    text, options = ["a b c d e f g h"] * 4, {"normalization_rule_name": rules, "pad_id": 3}
+    vocabulary = SentencePieceVocabulary(trained_model(text, vocab_size=20, **options))
     parser = untrained(vocabulary, parse_tree("(ROOT (X (NN a) (VB b)))"))
-    (sentence,) = parser.read(lines_of([f"c {word} d"], 1))
+    line = f"c {word} d"
+    (sentence,) = parser.read(lines_of([line], 1))
     assert [vocabulary.word_starts[token] for token in sentence.tokens].count(1) == 3
+    both, symbols = (vocabulary, parser.target_vocabulary), "(X NN VB VB /X"
+    store = encode_pairs([(1, line, symbols)], both, Rules(MOST))
+    assert [*np.asarray(store.tokens["source"])] == [*sentence.tokens, vocabulary.eos_id]
 
 
 @pytest.mark.release

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Integer
 from numpy.random import Generator
 
 from jax_transformer.data.scripts import in_word, is_mark
-from jax_transformer.data.text import as_lines, readable
+from jax_transformer.data.text import as_lines, becomes_space, readable
 from jax_transformer.errors import InputError
 from jax_transformer.files import parse_json
 
@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 PAD, BOS, EOS, UNK = range(4)
 UNKNOWN = "\u2047"  # how UNK is shown
+_UNREADABLE = "\u2585"  # which sentencepiece never has a piece for, whatever it normalizes
 
 
 class Vocabulary(ABC):
@@ -72,6 +73,17 @@ class Vocabulary(ABC):
             for number, text in enumerate(plain, start=1):
                 utf8(text, number)
             raise
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Encode the words of a tree, each of which begins once.
+
+        White space in a word that `readable` would make a space is unknown, and so is a word with
+        nothing to read.
+        """
+        spaces = {c for c in set("".join(words)) if becomes_space(c, self.knows)}
+        table = str.maketrans(dict.fromkeys(spaces, _UNREADABLE))
+        encoded = self.encode_batch([word.translate(table) for word in words])
+        return [tokens or self.encode(_UNREADABLE) for tokens in encoded]
 
     def word_begins(self, tokens: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Return which tokens of a text begin a word, if `can_sample`."""
