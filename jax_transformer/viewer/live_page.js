@@ -78,13 +78,13 @@ function grow({ read, written, best, milliseconds }) {
   drawCandidates(path().length - 2);
 }
 
-function finish({ tokens, encoder, before }) {
+function finish({ tokens, isCut, encoder, before }) {
   Object.assign(search, { tokens, encoder });
   const { nodes, best, times, example } = search;
   const milliseconds = times.reduce((total, time) => total + time, 0) / times.length;
   byId("status").textContent = `${times.length} steps of ${milliseconds.toFixed(1)} ms; `
     + `log P ${nodes[best].logProb.toFixed(2)}, score ${nodes[best].score.toFixed(2)}`
-    + (tokens.length < data.max_source ? "" : `; read the first ${data.max_source} tokens only`);
+    + (isCut ? `; read the first ${data.max_source - 1} tokens only` : "");
   byId("attention").hidden = false;
   choose(best);
   if (before) {
@@ -228,7 +228,8 @@ byId("words").textContent = data.hint && `${data.hint}.`;
 if (data.parses) {
   byId("text-label").textContent = "Type words and punctuation with spaces between";
   byId("go").textContent = "Parse";
-  byId("facts").append(" The search here is not constrained, so an output may not be a tree.");
+  byId("facts").append(" The search here is not constrained, so an output may not be a tree,"
+    + " and words are read as they are typed: write -LRB- for an opening bracket.");
 }
 byId("heads").parentElement.append(byId("drop-row"));
 byId("change").open = matchMedia("(min-width: 60rem)").matches;

@@ -15,13 +15,14 @@ class Trained {
     this.source = new Vocabulary(content.source);
   }
 
-  // The tokens of a sentence, cut to the longest that the model reads. A parser reads word by word.
+  // The tokens of a sentence, cut to the longest that the model reads. A parser reads whole words.
   encode(text) {
-    const { pad_id: pad, eos_id: eos, unk_id: unk } = this.source;
-    const words = this.parses ? text.split(/[ \t\r\n]+/).filter((word) => word) : [text];
-    const cut = words.map((word) => this.source.encode(word));
-    const tokens = cut.flatMap((ids) => (this.parses && !ids.length ? [unk] : ids));
-    return [...tokens.slice(0, this.longest - 1), ...(eos === pad ? [] : [eos])];
+    const { source, parses, longest } = this, { pad_id: pad, eos_id: eos } = source;
+    const words = parses ? source.encodeWords(text.match(/[^ \t-\r]+/g) ?? []) : [source.encode(text)];
+    let end = 0;
+    const kept = words.filter((ids, i) => (end += ids.length) < longest || !i).flat();
+    this.isCut = end >= longest;
+    return [...kept.slice(0, longest - 1), ...(eos === pad ? [] : [eos])];
   }
 
   // Yield what `beamSearch` does, with the attention weights of each hypothesis that was read.
@@ -41,7 +42,7 @@ class Trained {
   // they were made; and at the end { done, ... }. usual: settings of the model as it was trained, if
   // those of the request are others.
   * reports({ text, settings, usual }) {
-    const tokens = this.encode(text), encoder = {};
+    const tokens = this.encode(text), { isCut } = this, encoder = {};
     if (tokens.every((token) => token === this.source.eos_id)) {
       yield { empty: true };
       return;
@@ -66,7 +67,7 @@ class Trained {
       started = performance.now();
     }
     const before = usual && [...this.search(tokens, usual)].at(-1).best;
-    yield { done: true, tokens, encoder, before: before && tokensOf(before) };
+    yield { done: true, tokens, isCut, encoder, before: before && tokensOf(before) };
   }
 }
 

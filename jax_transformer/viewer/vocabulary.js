@@ -2,6 +2,8 @@
 // byte-pair encoding as sentencepiece does it, with its normalization.
 
 const SPACE = "\u2581";
+const UNREADABLE = "\u2585";  // which sentencepiece never has a piece for
+const ANY_SPACE = /[\s\x1c-\x1f\x85\u200b\u2581]/g;
 const utf8 = (text) => new TextEncoder().encode(text);
 const fromUtf8 = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 const nameOfByte = (byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
@@ -26,6 +28,14 @@ class Vocabulary {
     return this.cut(this.readable(line)).map((piece) => this.ids.get(piece) ?? this.unk_id);
   }
 
+  // The ids of each word of a tree, which begins once.
+  encodeWords(words) {
+    return words.map((word) => {
+      const ids = this.encode(word.replace(ANY_SPACE, (c) => (this.becomesSpace(c) ? UNREADABLE : c)));
+      return ids.length ? ids : this.encode(UNREADABLE);
+    });
+  }
+
   // White space that the vocabulary does not have becomes a space; a letter with separate marks
   // becomes one letter.
   readable(line) {
@@ -34,9 +44,12 @@ class Vocabulary {
       const one = letter.normalize("NFC");
       return one === letter || [...letter].every((each) => this.knows(each)) ? letter : one;
     });
-    const isSpace = (c) => /[\n\r\u2581]/.test(c) || (c !== " " && !this.knows(c));
-    const marked = composed.replace(/[\s\x1c-\x1f\x85\u200b\u2581]/g, (c) => (isSpace(c) ? "\n" : c));
+    const marked = composed.replace(ANY_SPACE, (c) => (this.becomesSpace(c) ? "\n" : c));
     return marked.replace(/ *\n[ \n]*/g, "\n").replace(/^\n|\n$/g, "").replace(/\n/g, " ");
+  }
+
+  becomesSpace(c) {
+    return /[\n\r\u2581]/.test(c) || (c !== " " && !this.knows(c));
   }
 
   knows(character) {

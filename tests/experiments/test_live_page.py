@@ -155,7 +155,10 @@ STEPS = f"""({{ content, sources, target }}) => {{
     }});
   }});
 }}"""
-ENCODE = "({ content, lines }) => lines.map((line) => new Trained(content).encode(line))"
+ENCODE = """({ content, lines }) => {
+  const trained = new Trained(content);
+  return lines.map((line) => [trained.encode(line), trained.isCut]);
+}"""
 SEARCH = f"""({{ content, lines, beam }}) => {{
   const trained = new Trained(content), radius = content.config.attention_radius;
   const settings = {{ ...content.decoding, beam_size: beam, ...{PLAIN} }};
@@ -253,12 +256,25 @@ def test_outputs_are_those_of_jax(name, eos_bias, computed, tmp_path):
 def test_a_parser_counts_words_as_in_jax(computed, tmp_path):
     model = small_model(tmp_path, "data.task=parsing", "data.word_positions=true")
     content = content_of(model)
-    lines = ["the  teacher gets up .", "rains"]
+    lines = ["the  teacher gets up .", "rains", "it\u2009a i\u2581t\x0b\u200b \x07", "pupil " * 9]
     translator: Any = model._cached_translator(model.config.decoding)
-    sources = [sentence.tokens for sentence in translator.read(lines_of(lines, 1))]
-    found = computed(ENCODE, {"content": content, "lines": lines})
-    assert found == [[*source, model.vocabulary.eos_id] for source in sources]
+    sentences: Any = translator.read(lines_of(lines, 1))
+    sources = [sentence.tokens for sentence in sentences]
+    found, cut = zip(*computed(ENCODE, {"content": content, "lines": lines}), strict=True)
+    assert [*found] == [[*source, model.vocabulary.eos_id] for source in sources]
+    assert cut == tuple(bool(sentence.rest) for sentence in sentences) == (False,) * 3 + (True,)
     check_logits(model, sources, content, computed)
+
+
+def test_a_line_is_cut_if_it_has_more_tokens_than_the_model_reads(computed, tmp_path):
+    model = jt.load(write_run(tmp_path / "run"))
+    most = model.config.data.max_length - 1
+    lines = ["a " * count for count in range(1, most + 2)]
+    found = computed(ENCODE, {"content": content_of(model), "lines": lines})
+    each = [model.vocabulary.encode(line) for line in lines]
+    expected = [[[*ids[:most], model.vocabulary.eos_id], len(ids) > most] for ids in each]
+    assert found == expected
+    assert {cut for _, cut in found} == {False, True}
 
 
 @pytest.mark.slow
@@ -280,7 +296,8 @@ def test_the_model_of_the_site_writes_what_the_run_wrote_before_rounding(compute
     assert [row[: len(own)] for row, own in zip(best, expected, strict=True)] == expected
     written = computed(SEARCH, {"content": content, "lines": lines[:5], "beam": 4})
     assert [tokens for tokens, _ in written] == expected[:5]
-    assert computed(ENCODE, {"content": content, "lines": lines}) == sources
+    encoded = computed(ENCODE, {"content": content, "lines": lines})
+    assert encoded == [[source, False] for source in sources]
     pieces = [[content["target"]["pieces"][token] for token in own[:-1]] for own in expected]
     assert ["".join(own).replace("\u2581", " ").strip() for own in pieces] == texts
 
