@@ -69,8 +69,9 @@ async def outputs(
 
     Call `Request.check_model` before. Raises InputError for lines and prefixes that do not fit.
     """
-    if first is None and not request.split_sentences:  # in a file only a newline ends a line
-        single_lines(texts, "lines")
+    if first is None:  # in a file only a newline ends a line
+        split_lines = (" ".join(text.splitlines()) for text in texts)
+        single_lines(split_lines if request.split_sentences else texts, "lines")
     single_lines(request.prefixes or [], "prefixes")
     lines = lines_of(texts, first, request)
     if not request.split_sentences:

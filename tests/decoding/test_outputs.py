@@ -13,12 +13,13 @@ import pytest
 from refusals import refusal
 from tiny_translator import model_of, params_of
 
-from jax_transformer.config import DecodingConfig
+from jax_transformer.config import DataConfig, DecodingConfig
 from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary
 from jax_transformer.decoding import generate
 from jax_transformer.decoding.ensemble import Ensemble
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.decoding.line_search import Line
+from jax_transformer.decoding.outputs import outputs_now
 from jax_transformer.decoding.request import Request, request_of
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
@@ -181,6 +182,13 @@ def test_options_out_of_range_or_of_other_types_are_refused(monkeypatch):
         ({"n_best": True}, "n_best: "),
     ):
         assert refusal(request_of, options, "translate").startswith(start)
+
+
+def test_half_a_character_in_a_paragraph_is_refused(translator_of):
+    request, data = Request(split_sentences=True), DataConfig()
+    message = refusal(outputs_now, translator_of(), ["", "A cat.\nA \ud800."], request, data=data)
+    assert message.startswith("lines[1]: ")
+    assert "U+D800" in message
 
 
 def test_an_ensemble_has_the_weighted_mean_of_its_models_probabilities(vocabulary, params):
