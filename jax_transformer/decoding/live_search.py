@@ -19,7 +19,7 @@ from jax_transformer.decoding.line_search import (
     not_finite,
 )
 from jax_transformer.decoding.slots import Outputs
-from jax_transformer.decoding.stream_search import StreamSearch
+from jax_transformer.decoding.stream_search import StreamSearch, spoiled
 
 
 def sizes(full: int, devices: int) -> list[int]:
@@ -108,7 +108,7 @@ class _Pool:
         if before is None:
             return []
         ended, number, found = self._stream.ended(before)
-        self.spoiled |= bool(np.isnan(found.scores).any())
+        self.spoiled |= spoiled(found)
         for device in ended:
             self._busy[device] -= 1
         self._numbers += number.tolist()

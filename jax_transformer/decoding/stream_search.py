@@ -63,7 +63,7 @@ class StreamSearch:
                     emptied, slots = {shape: slots}, None
             if pending:
                 _, number, found = self.ended(pending)
-                finite &= not np.isnan(found.scores).any()
+                finite &= not spoiled(found)
                 yield number.tolist(), found
             pending = outputs
         if emptied and calls == 1 and finite:  # a cache with NaN would spoil what comes after it
@@ -99,6 +99,12 @@ class StreamSearch:
             slots = partial(self._stream(shape[1]).slots, size=size // devices.count)
             self._shapes[key] = jax.eval_shape(slots, own, source)
         return devices.put_each(empty_slots(self._shapes[key]))
+
+
+def spoiled(found: Hypotheses) -> bool:
+    """Return True if NaN ended the search of a sentence, whose slot it may have spoiled."""
+    ended = found.scores[found.complete, 0]  # of a greedy search -inf, as NaN never beats it
+    return bool(np.isnan(found.scores).any() or not np.isfinite(ended).all())
 
 
 def _one_of(copies: Array) -> jax.ShapeDtypeStruct:

@@ -184,6 +184,17 @@ def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(translator
         assert message.startswith(f"{line.replace('lines', 'sources')}: expected a score")
 
 
+def test_a_greedy_search_that_met_nan_does_not_spoil_the_next(vocabulary):
+    model = model_of(vocabulary, num_layers=2, tie_embeddings=False, tie_source=False)
+    params = params_of(model)
+    params["embedding"]["matrix"][vocabulary.encode("sat")[0]] = np.nan
+    decoding = DecodingConfig(beam_size=1, max_extra_length=2, batch_tokens=16)
+    translator = Translator(model, params, vocabulary, decoding, max_length=MAX_LENGTH)
+    before = translator.translate_lines(["a cat"])
+    assert refusal(translator.translate_lines, ["the sat"]).startswith("line 1: ")
+    assert translator.translate_lines(["a cat"]) == before
+
+
 # ---- Scores of given pairs ------------------------------------------------------------------
 
 PAIRS = [
