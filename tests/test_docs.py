@@ -62,3 +62,8 @@ def test_the_model_that_the_first_page_runs_is_small_and_described():
     assert "(../live/demo.json.xz)" in TEXTS[DOCS / "measurements" / "2026-11-28-live-page.md"]
     assert "tools.live_demo" in TEXTS[ROOT / "CONTRIBUTING.md"]
     assert '<iframe src="live.html"' in TEXTS[DOCS / "index.md"]
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: page.stem)
+def test_zsh_does_not_read_the_extras_of_a_path_as_an_index(page):
+    assert not re.findall(r"\$\w+\[", TEXTS[page])
