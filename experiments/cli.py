@@ -78,12 +78,14 @@ class _Formatter(logging.Formatter):
 def _is_shown(record: logging.LogRecord) -> bool:
     """Return False for INFO of other libraries, and for tracebacks of what orbax raises again.
 
-    asyncio logs the other failed tasks of such a save, "Task exception was never retrieved".
+    asyncio logs the other failed tasks of such a save, "Task exception was never retrieved". What
+    else it logs, such as a fault in a server's connection, nobody raises.
     huggingface_hub writes its own records.
     """
     if record.name.startswith("huggingface_hub."):
         return False
-    if record.exc_info and ("/orbax/" in record.pathname or record.name == "asyncio"):
+    lost = record.name == "asyncio" and "exception was never retrieved" in record.getMessage()
+    if record.exc_info and ("/orbax/" in record.pathname or lost):
         return False
     ours = record.name.split(".")[0] in ("jax_transformer", "experiments", "benchmarks", "__main__")
     return ours or record.levelno != logging.INFO
@@ -130,6 +132,8 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         message = _unknown_flag(error.flagname, [name for name in FLAGS if len(name) > 1])
     except flags.Error as error:
         message = f"{' '.join(str(error).split())} (see --help)"
+    except UnicodeDecodeError as error:  # an argument cannot raise it
+        message = f"--flagfile: expected a file in UTF-8, found {error}; save it in UTF-8"
     except (SystemExit, BrokenPipeError):  # after --help; absl would end with 1
         sys.exit(command(lambda: None)(argv[:1]))
     else:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from absl import logging as absl_logging
 from commands import STEPS, files_of, only_error, process_arguments, run_command, text_flags
 from letters import letters
 from small_run import write_run
@@ -336,6 +337,21 @@ def test_a_bug_is_shown_without_starting_the_devices(monkeypatch):
     monkeypatch.setattr("jax_transformer.parallel.check_devices", lambda: pytest.fail("started"))
     with pytest.raises(KeyError):
         main(["main"])
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [("Task exception was never retrieved", False), ("Fatal error on transport", True)],
+)
+def test_faults_of_a_server_s_connections_are_logged_unlike_what_orbax_raises_again(message, shown):
+    cli.show_log_lines()
+    handler = absl_logging.get_absl_handler()
+    try:
+        found = (OSError, OSError(), None)
+        record = logging.LogRecord("asyncio", logging.ERROR, "a.py", 1, message, None, found)
+        assert bool(handler.python_handler.filter(record)) == shown
+    finally:
+        logging.root.removeHandler(handler)
 
 
 def test_closed_streams_and_arguments_of_another_encoding(monkeypatch, capsys, caplog):

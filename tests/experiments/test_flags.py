@@ -70,6 +70,13 @@ def test_help_the_version_and_mistakes_in_flags_are_answered_without_jax(tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_flagfile_that_is_not_utf_8_is_refused_in_one_line(tmp_path, capsys):
+    (tmp_path / "flags").write_bytes("--workdir=ä".encode("latin-1"))
+    with pytest.raises(SystemExit):
+        flag_value("train", "flagfile", str(tmp_path / "flags"))
+    assert re.fullmatch(r"error: --flagfile: .*UTF-8.*\n", capsys.readouterr().err)
+
+
 @pytest.mark.slow
 def test_text_is_prepared_without_jax(tmp_path):
     write_letters(tmp_path)
