@@ -141,8 +141,9 @@ def check_can_download(name: str) -> None:
     if importlib.util.find_spec("tensorflow") is None:
         raise InputError(
             f"expected TensorFlow, which tensorflow-datasets needs once to prepare {name}, found "
-            f"none; install it with {install_command('prepare')}, and give the same command again "
-            "(training does not need it), or give text files with --train_source and so on"
+            f"none; install it with {install_command('prepare')} (for Python 3.14 TensorFlow 2.21 "
+            "has no wheel: take 3.13), and give the same command again (training does not need "
+            "it), or give text files with --train_source and so on"
         )
 
 
