@@ -15,7 +15,7 @@ from jax_transformer.data.vocabularies.sentencepiece import byte_pair_model
 from jax_transformer.errors import InputError
 from jax_transformer.formats.exported import COMMON_SETTINGS, inexpressible
 from jax_transformer.formats.imported import Accepted
-from jax_transformer.formats.layout import named_leaves
+from jax_transformer.formats.layout import NEVER, named_leaves
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.pipeline import HINTS
 from jax_transformer.types import Params
@@ -116,10 +116,14 @@ def live_content(model: TrainedModel, decoding: DecodingConfig) -> dict[str, Any
 
 
 def half_precision(params: Params) -> Params:
-    """Return parameters rounded to float16, in float32: those of the page."""
+    """Return parameters rounded to float16, in float32: those of the page.
+
+    The bias of a token that an imported model never writes becomes the lowest number of float16.
+    """
 
     def rounded(array: Any) -> Any:
-        return np.asarray(array, np.float16).astype(np.float32)
+        finite = np.where(array == NEVER, np.finfo(np.float16).min, array)
+        return finite.astype(np.float16).astype(np.float32)
 
     with np.errstate(over="ignore"):  # infinite numbers are refused
         return jax.tree.map(rounded, jax.device_get(params))

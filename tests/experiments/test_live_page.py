@@ -22,6 +22,7 @@ from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabul
 from jax_transformer.decoding.line_search import lines_of
 from jax_transformer.demo import sentence_pairs
 from jax_transformer.errors import InputError
+from jax_transformer.formats.layout import NEVER
 from jax_transformer.training.train_step import abstract_params
 from jax_transformer.viewer import live_page
 from jax_transformer.viewer.page import FOLDER
@@ -325,6 +326,19 @@ def test_the_demo_s_examples_are_on_the_page_of_a_model_of_its_text_alone(tmp_pa
         run = replace(model.run, corpus="demo", sources=sources)
         content = content_of(replace(model, run=run))
         assert (bool(content["examples"]), bool(content["hint"])) == (shown, shown)
+
+
+def test_a_token_that_an_imported_model_never_writes_stays_so(tmp_path):
+    model = jt.load(write_run(tmp_path / "run", "model.output_bias=true"))
+    bias = model.params["output_bias"].copy()
+    bias[[0, 4]] = NEVER, 65_504
+    model = model.with_params({**model.params, "output_bias": bias})
+    content = content_of(model)
+    halves = np.frombuffer(base64.b64decode(content["weights"]), np.float16)
+    assert [halves.min(), halves.max()] == [-65_504, 65_504]
+    bias[4] = 65_536
+    with pytest.raises(InputError, match="65,504"):
+        content_of(model.with_params({**model.params, "output_bias": bias}))
 
 
 def test_a_unigram_vocabulary_is_refused(tmp_path):
