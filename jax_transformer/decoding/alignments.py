@@ -101,7 +101,8 @@ def align_pairs(
     first: the number of the first pair in messages; None for lists.
 
     Words are those of `data.scripts.word_spans`. Each word of a target belongs to one word of its
-    source; it has no partner if it stands after the tokens that the translator takes of a line.
+    source; it has no partner if it stands after the tokens that the translator takes of a line, or
+    the vocabulary drops it, such as a zero-width space alone.
     Raises InputError if there is no such layer or head, or if the model's weights are not finite.
     """
     model, bos_id = translator.model, translator.target_vocabulary.bos_id
