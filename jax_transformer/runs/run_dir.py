@@ -309,6 +309,8 @@ class RunFolder(DataFolder):
 
     def append_results(self, results: Sequence[dict[str, Any]]) -> None:
         """Append scores to results.json; processes that do so at once wait for each other."""
+        if self.bucket:  # another machine may have scored meanwhile
+            self.bucket.fetch(lambda name: name == self.results.name)
         with exclusive(self.path / "results.lock"):
             write_json(self.results, [*self.read_results(), *results])
 

@@ -3,12 +3,15 @@
 import gzip
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from jax_transformer.data.text import file_fingerprint, read_lines
 from jax_transformer.errors import InputError
+from jax_transformer.files import exclusive
 from jax_transformer.runs.bucket import Bucket
+from jax_transformer.runs.run_dir import RunFolder
 
 
 @pytest.fixture
@@ -107,6 +110,68 @@ def test_of_two_changes_the_newer_one_stays(machine, tmp_path):
         os.utime(tmp_path / "bucket/runs/base" / name, (3e9, 3e9))
     first.fetch(bool)
     assert content(first.local) == {"config": "a", "metrics": "2"}
+
+
+def test_marks_of_folders_that_a_console_has_put_are_no_files(machine, monkeypatch):
+    """S3's console makes an empty object `folder/` for a folder, and s3fs lists it as a file."""
+    first, again = machine("first"), machine("second")
+    write(first.local, config="a", text__dev="d")
+    first.put()
+    files, root = again._files, again._root
+    find, get = files.find, files.get_file
+    marks = {f"{root}/": {"size": 0}, f"{root}/text/": {"size": 0}}
+    monkeypatch.setattr(files, "find", lambda *_, **options: marks | find(root, **options))
+
+    def get_object(there, here):
+        Path(here).touch() if there.endswith("/") else get(there, here)
+
+    monkeypatch.setattr(files, "get_file", get_object)
+    again.fetch(bool)
+    assert content(again.local) == {"config": "a", "text/dev": "d"}
+
+
+def test_tokens_that_are_linked_into_two_runs_are_put_into_the_buckets_of_both(tmp_path, machine):
+    machine("first")
+    (tmp_path / "shared").write_text("tokens")
+    for name in "ab":
+        bucket = Bucket(f"file://{tmp_path}/bucket/runs/{name}")
+        bucket.local.mkdir(parents=True)
+        os.link(tmp_path / "shared", bucket.local / "tokens")
+        bucket.put()
+        bucket.fetch(bool)
+        assert content(bucket.local) == {"tokens": "tokens"}
+        assert (tmp_path / "bucket/runs" / name / "tokens").exists()
+
+
+def test_nothing_is_put_while_what_is_gone_is_removed(machine, monkeypatch):
+    """Else a file that was put after the bucket was listed would count as gone."""
+    first = machine("first")
+    write(first.local, config="a")
+    first.put()
+    there = first._here
+
+    def here():
+        with pytest.raises(BlockingIOError), exclusive(first.local / "bucket.lock", wait=False):
+            pass
+        return there()
+
+    monkeypatch.setattr(first, "_here", here)
+    first.fetch(bool)
+
+
+def test_a_score_that_another_machine_has_added_stays(machine, url):
+    """A command on another machine evaluates while a training runs."""
+    first = machine("first")
+    training = RunFolder(url)
+    write(training.path, **{"config.json": "{}"})
+    training.append_results([{"score": 1}])
+    first.put()
+    second = machine("second")
+    scoring = RunFolder(url)
+    scoring.append_results([{"score": 2}])
+    second.put()
+    training.append_results([{"score": 3}])
+    assert [entry["score"] for entry in training.read_results()] == [1, 2, 3]
 
 
 def test_unfinished_files_and_the_lock_stay_here(machine, tmp_path):
