@@ -199,7 +199,9 @@ def start_processes(
     *,
     heartbeat_seconds: int = 100,
 ) -> None:
-    """Join the processes of a run, before JAX does anything else; waits until all are here.
+    """Join the processes of a run, before JAX does anything else.
+
+    Waits until all are here. JAX ends the process, with an error of its own, after five minutes.
 
     coordinator: the host:port of process 0. processes: the number of processes. process: this
     process's number, from 0 on. Without these three JAX gets them from Slurm, Open MPI or the Cloud
@@ -208,6 +210,12 @@ def start_processes(
     """
     import jax
 
+    port = re.fullmatch("[^ ]+:([0-9]{1,5})", coordinator or "any:1")
+    if not port or not 0 < int(port[1]) < 2**16:
+        raise InputError(
+            f"--coordinator_address={coordinator}: expected the host and a port of process 0, as "
+            "in host0:8476; give both"
+        )
     # Its handler of SIGTERM would replace Python's default, and swallow the signal.
     jax.config.update("jax_enable_preemption_service", False)
     sys.excepthook = _end_with_traceback

@@ -213,6 +213,11 @@ def test_an_allocation_of_slurm_is_several_processes_only_in_a_step(
     assert runtime.one_of_several() == expected
 
 
+@pytest.mark.parametrize("address", ["host0", "host0:", "host0:http", "host0:99999", ":8476"])
+def test_an_address_of_process_0_without_a_host_or_a_port_is_refused(address):
+    assert f"={address}: expected" in refusal(runtime.start_processes, address, 2, 0)
+
+
 def test_processes_do_not_look_for_each_other_behind_a_proxy(monkeypatch):
     proxies = {"http_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://b", "no_proxy": "c"}
     for name, value in proxies.items():
