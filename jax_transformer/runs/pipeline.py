@@ -202,6 +202,7 @@ def train_run(
                 score = f"python -m experiments.evaluate --workdir {folder.quoted}"
                 logger.info("the trained model is saved; score it with\n  %s", score)
                 raise
+        lock.close()  # here, because copying to a bucket may take minutes
         devices.largest(0)()  # every process waits until everything is written
         return Outcome(stop, text if devices.is_first else "")
 
