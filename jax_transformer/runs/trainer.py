@@ -10,6 +10,7 @@ import logging
 import math
 import signal
 import time
+import zlib
 from collections import deque
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
@@ -23,6 +24,7 @@ from jax_transformer.config import settings
 from jax_transformer.data.batching import prefetch
 from jax_transformer.data.prepare import Prepared
 from jax_transformer.errors import InputError
+from jax_transformer.files import encode_json
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.progress import Progress
 from jax_transformer.runs.averages import mean_with_last
@@ -164,6 +166,15 @@ class Trainer:
                 params_like, jax.eval_shape(self.optimizer.init, params_like)
             )
         position = saved.position if saved else {}
+        # Unique for each save. A copy of a bucket, or a cached list of files, may lack the newest.
+        found = zlib.crc32(encode_json([saved and saved.step, position])) >> 1
+        if self.devices.largest(found)() + self.devices.largest(-found)():
+            raise InputError(
+                f"{self.folder.checkpoints}: expected the checkpoint from which the other "
+                f"processes continue, found {f'step {saved.step}' if saved else 'none'} on process "
+                f"{self.devices.process}; start them again, with a --workdir that all hosts share, "
+                "or remove their copies of a bucket"
+            )
         self.development.best = best_of(position, self.run.config.training)
         self._keep_best()
         if saved is None:
