@@ -26,6 +26,8 @@ def absolute(path: str | os.PathLike[str]) -> str:
     """
     if is_url(path):
         return str(path)
+    if not os.fspath(expanded(path)):
+        raise InputError("expected a path, found an empty one; give one, or . for this folder")
     full, real = os.path.abspath(expanded(path)), os.path.realpath(expanded(path))
     full = full if os.path.realpath(full) == real else real
     check_utf8(full)

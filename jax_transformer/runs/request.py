@@ -57,13 +57,15 @@ def requested_run(
     before, files = folder.run, checked_files(given or {})
     initial, parent = _initial(files), None
     if initial:
-        if before and not experiment and (before.initial or Initial("")).run != initial.run:
+        trained, own = folder.trained_steps(), before and before.initial
+        kept = trained or not own  # else that model is still needed, and may have been moved
+        if before and not experiment and kept and (own or Initial("")).run != initial.run:
             raise InputError(
                 f"{folder.address}: expected a new folder for a run that continues from "
                 f"{initial.run}, found another run; choose another --workdir, or leave "
                 "--init_from out to go on with that one"
             )
-        if not folder.trained_steps():  # else it is not needed any more
+        if not trained:  # else it is not needed any more
             parent = RunFolder(str((given or {})["init_from"]))
     if before and not experiment:
         run = before if seed is None else dataclasses.replace(before, seed=seed)

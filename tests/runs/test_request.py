@@ -11,7 +11,9 @@ from refusals import refusal
 
 from jax_transformer.config import override
 from jax_transformer.data.sources import Sources, Text, Trees, Vocabularies
+from jax_transformer.data.text import SIDES
 from jax_transformer.presets import EXPERIMENTS
+from jax_transformer.runs.preparation import prepare_run
 from jax_transformer.runs.request import checked_files, command_of, requested_run
 from jax_transformer.runs.run_dir import Initial, Run, RunFolder
 
@@ -47,6 +49,31 @@ def test_names_that_are_not_utf_8_and_files_that_are_open_here_alone_are_refused
     with open("train.en", "w") as file:
         error = refusal(checked_files, {"train_source": [f"/dev/fd/{file.fileno()}"]})
     assert error.startswith("--train_source=/dev/fd/")
+
+
+def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "found an empty one" in refusal(RunFolder, "")
+    assert "found an empty one" in refusal(checked_files, {"train_source": ""})
+    assert RunFolder(".").path == tmp_path
+
+
+def test_a_model_that_is_moved_before_anything_is_trained_from_it_is_named_anew(
+    small_run, tmp_path
+):
+    lines = tmp_path / "lines"
+    lines.write_text("the door opens\n" * 9)
+    text = {f"{split}_{side}": str(lines) for split in ("train", "dev") for side in SIDES}
+    for name in ("first", "moved"):
+        parent = str(shutil.copytree(small_run, tmp_path / name))
+        folder = RunFolder(tmp_path / "run")
+        run = requested_run(folder, given={**text, "init_from": parent})
+        prepare_run(run, folder)
+        assert run.initial == Initial(parent)
+        shutil.rmtree(parent)
+    shutil.copytree(small_run / "checkpoints", tmp_path / "run" / "checkpoints")
+    again = {"init_from": str(small_run)}  # too late: the run is of the other one
+    assert "found another run" in refusal(requested_run, RunFolder(tmp_path / "run"), given=again)
 
 
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
