@@ -19,9 +19,10 @@ pytestmark = pytest.mark.slow
 LINES = ["the door", "we know", ""]
 
 
-@pytest.fixture(autouse=True, params=["strict", "64 bits"])
+@pytest.fixture(autouse=True, params=[("strict", False), ("standard", True), ("strict", True)])
 def types(request):
-    with jax.numpy_dtype_promotion("strict") if request.param == "strict" else jax.enable_x64(True):
+    promotion, x64 = request.param
+    with jax.numpy_dtype_promotion(promotion), jax.enable_x64(x64):
         yield
 
 

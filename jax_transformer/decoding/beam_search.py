@@ -229,7 +229,7 @@ class BeamSearch:
         at_limit = beam.position + 1 >= beam.max_lengths
         candidates = _best_candidates(beam.log_probs, log_probs, at_limit, self.eos_id)
         if self.patience:  # hypotheses end only among the M best
-            rank = jnp.arange(candidates.token.shape[1])[None]
+            rank = jnp.arange(candidates.token.shape[1], dtype=jnp.int32)[None]
             late = (candidates.token == self.eos_id) & (rank >= self.beam_size)
             if self.narrowing:  # and go on only there too
                 late = rank >= self.beam_size - beam.num_ended[:, None]
@@ -294,8 +294,9 @@ def top_k(
         return found, place
     maxima = values[:, :whole].reshape(batch, whole // chunk, chunk).max(axis=2)
     best = jnp.sort(jax.lax.top_k(maxima, k)[1], axis=1)  # in order, for ties
-    index = (best[:, :, None] * chunk + jnp.arange(chunk)[None, None]).reshape(batch, k * chunk)
-    rest = jnp.broadcast_to(jnp.arange(whole, size)[None], (batch, size - whole))
+    offset = jnp.arange(chunk, dtype=jnp.int32)[None, None]
+    index = (best[:, :, None] * chunk + offset).reshape(batch, k * chunk)
+    rest = jnp.broadcast_to(jnp.arange(whole, size, dtype=jnp.int32)[None], (batch, size - whole))
     index = jnp.concatenate([index, rest], axis=1)
     found, place = jax.lax.top_k(jnp.take_along_axis(values, index, axis=1), k)
     return found, jnp.take_along_axis(index, place, axis=1).astype(jnp.int32)
@@ -308,7 +309,8 @@ def _extend(
     beam_size = beam.log_probs.shape[1]
     log_probs, parent, token = candidates
     tokens = _choose(beam.tokens, parent)  # [B, K, T]
-    here = jnp.arange(tokens.shape[2])[None, None] == beam.position.reshape(-1, 1, 1)
+    column = jnp.arange(tokens.shape[2], dtype=jnp.int32)[None, None]
+    here = column == beam.position.reshape(-1, 1, 1)
     tokens = jnp.where(here, token[:, :, None], tokens)
     ends = token == eos
 
@@ -336,7 +338,7 @@ def _extend(
 def _reorder(state: State, parents: Int[Array, "B M"]) -> State:
     """Let hypothesis m of each sentence continue what was hypothesis parents[b, m]."""
     batch, beam_size = parents.shape
-    rows = (parents + beam_size * jnp.arange(batch)[:, None]).reshape(-1)
+    rows = (parents + beam_size * jnp.arange(batch, dtype=jnp.int32)[:, None]).reshape(-1)
     return jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), state)
 
 

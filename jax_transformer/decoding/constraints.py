@@ -143,13 +143,13 @@ def no_repeated_ngram(n: int, space: Space) -> Mask:
 
     def allowed(tokens: Int[Array, "N T"], count: Int[Array, ""]) -> Bool[Array, "N V"]:
         # Window i holds tokens i to i + n - 1; it forbids its last if the others are the newest.
-        starts = jnp.arange(length - n + 1)
+        starts = jnp.arange(length - n + 1, dtype=jnp.int32)
         same = jnp.broadcast_to((starts + n <= count) & (count >= n), (rows, len(starts)))
         for offset in range(n - 1):
             newest = jnp.take(tokens, count - (n - 1) + offset, axis=1, mode="clip")
             same &= tokens[:, offset : offset + len(starts)] == newest[:, None]
         lasts = jnp.where(same, tokens[:, n - 1 :], size)  # an id that is dropped
-        row = jnp.arange(rows)[:, None]
+        row = jnp.arange(rows, dtype=jnp.int32)[:, None]
         return jnp.ones((rows, size), jnp.bool_).at[row, lasts].set(False, mode="drop")
 
     return Mask(jnp.full((rows, length), -1, jnp.int32), remember, allowed)
@@ -213,11 +213,11 @@ def beginning_with(
     may_follow: the tokens that may come directly after each prefix; None for all.
     """
     prefix = jnp.asarray(prefix)
-    fixed = (prefix >= 0).sum(axis=1)
+    fixed = (prefix >= 0).sum(axis=1, dtype=jnp.int32)
 
     def allowed(_: PyTree, count: Int[Array, ""]) -> Bool[Array, "N V"]:
         given = jnp.take(prefix, jnp.minimum(count, prefix.shape[1] - 1), axis=1)
-        is_given = jnp.arange(space.size)[None] == given[:, None]
+        is_given = jnp.arange(space.size, dtype=jnp.int32)[None] == given[:, None]
         after = jnp.ones((1, space.size), jnp.bool_)
         if may_follow is not None:
             after = jnp.asarray(may_follow) | ((count > fixed) | (fixed == 0))[:, None]

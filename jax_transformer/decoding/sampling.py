@@ -121,7 +121,7 @@ def sample(
         lambda samples: ~samples.ended.all() & (samples.position < length), advance, samples
     )
     ends = samples.tokens == eos_id
-    lengths = jnp.where(ends.any(axis=1), ends.argmax(axis=1) + 1, length)
+    lengths = jnp.where(ends.any(axis=1), ends.argmax(axis=1) + 1, length).astype(jnp.int32)
     scores = samples.log_probs - samples.given_log_probs
     scores /= penalty(jnp.maximum(lengths - given, 1), alpha)
     tokens = jnp.where(scores[:, None] == -jnp.inf, pad_id, samples.tokens)

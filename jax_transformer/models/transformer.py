@@ -312,7 +312,7 @@ class Transformer(nn.Module):
         """Do the step of `decode_step` for an embedded token."""
         column = position if column is None else column
         length, radius = cache[0].keys.shape[2], self.config.attention_radius
-        distance = (column - jnp.arange(length)) % length  # [T]
+        distance = (column - jnp.arange(length, dtype=jnp.int32)) % length  # [T]
         earlier = jnp.minimum(position, radius) if radius else position
         mask = distance[None, None, None] <= jnp.reshape(earlier, (-1, 1, 1, 1))  # [#N, 1, 1, T]
         memory_mask = segment_mask(ONE_SEGMENT, memory.segments)

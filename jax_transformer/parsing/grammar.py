@@ -84,7 +84,7 @@ def advance(grammar: TreeGrammar, state: TreeState, token: Int[Array, " N"]) -> 
     kind, label = grammar.kind[token], grammar.label[token]
     tags, opens, closes = kind == _TAG, kind == _OPENING, kind == _CLOSING
     depth = state.depth + jnp.int32(opens) - jnp.int32(closes)
-    top = jnp.arange(state.stack.shape[1])[None] == state.depth[:, None]  # [N, D]
+    top = jnp.arange(state.stack.shape[1], dtype=jnp.int32)[None] == state.depth[:, None]  # [N, D]
     written = kind != _NEVER
     return TreeState(
         words_left=state.words_left - jnp.int32(tags),

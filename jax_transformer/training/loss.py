@@ -59,7 +59,7 @@ def label_smoothed_cross_entropy(
     check_loss(logits, targets, label_smoothing)
     vocabulary_size = logits.shape[-1]
     logits = logits.astype(jnp.float32).reshape(-1, vocabulary_size)  # [N, V]
-    targets = targets.reshape(-1)
+    targets = targets.reshape(-1).astype(int)  # the type of arange, with 64 bits too
     shifted = logits - jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True))
     normalizer = jnp.log(jnp.exp(shifted).sum(axis=-1))  # [N]
     is_target = jnp.arange(vocabulary_size)[None] == targets[:, None]
