@@ -14,6 +14,8 @@ ARGS ?=
 BIN = $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
+# The Python of a virtual environment that failed would be taken again.
+.DELETE_ON_ERROR:
 .PHONY: train test test-all lint smoke smoke-oldest docs soak
 
 train: $(VENV)/installed
@@ -48,6 +50,8 @@ soak: $(VENV)/installed
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 $(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"expected Python 3.11 or newer, found " + sys.version.split()[0] + "; name it: make PYTHON=python3.13 ...")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(BIN)/python pyproject.toml

@@ -71,6 +71,23 @@ def test_the_wheel_has_every_file_of_the_packages_nothing_else_and_at_most_2_mib
     assert listed == here
 
 
+@pytest.mark.parametrize(
+    ("python", "found"),
+    [("import sys; sys.version_info = (3, 10)", "3.11"), ("import no_venv", "no_venv")],
+    ids=["too old", "venv fails"],
+)
+def test_make_does_not_keep_a_python_with_which_it_failed(python, found, tmp_path):
+    script = f'#!/bin/sh\nmkdir -p venv/bin; ln -sf "{sys.executable}" venv/bin/python\n'
+    script += f'exec "{sys.executable}" -c "{python}; exec(sys.argv[1])" "$2"\n'
+    (tmp_path / "python3").write_text(script)
+    (tmp_path / "python3").chmod(0o755)
+    call = ["make", f"--file={ROOT}/Makefile", "venv/bin/python", "VENV=venv", "PYTHON=./python3"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode
+    assert found in done.stderr
+    assert not (tmp_path / "venv" / "bin" / "python").is_symlink()
+
+
 def test_the_program_lists_and_runs_the_commands(program):
     listed = program().stdout
     names = re.findall(r"^jax-transformer (\w+) +[A-Z].*\.$", listed, re.MULTILINE)
