@@ -61,7 +61,7 @@ def train(
             "multi30k-en-de-cased",
             {"train_source": "train.en", "train_target": "train.de",
              "dev_source": "dev.en", "dev_target": "dev.de"},
-            *("training.steps=1000", "training.warmup_steps=200", "training.checkpoint_steps=50"),
+            *("training.steps=3000", "training.keep_best=bleu"),
             workdir="runs/mine",
         )
         model.scores[-1]["score"]
