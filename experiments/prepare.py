@@ -45,8 +45,10 @@ def main() -> None:
         folder = shared_folder(run.corpus, data_dir)
         settings = [f"--seed={run.seed}"] if FLAGS["seed"].present else []
         settings += [f"--set={quote(change)}" for change in FLAGS.set]
-        given = f"--experiment={run.experiment} --data_dir={quote(data_dir)}"
-        train_flags = " ".join([given, *settings])
+        given = [f"--experiment={run.experiment}", f"--data_dir={quote(data_dir)}"]
+        for name, paths in (vars(run.vocabularies) if run.vocabularies else {}).items():
+            given += [f"--{name}={quote(path)}" for path in paths]
+        train_flags = " ".join([*given, *settings])
     start = time.monotonic()
     corpus = TfdsCorpus(DATASETS[run.corpus], data_dir) if data_dir else None
     missing = corpus is not None and corpus.folder() is None

@@ -85,9 +85,10 @@ def main() -> int:
     again = shlex.join(["python", "-m", "experiments.table3", *sys.argv[1:]])
     rows: dict[str, list[Table3Row]] = {name: [] for name in names}  # of each seed
     seconds = []  # of the rows that were trained from their first step
-    for number, run in enumerate(runs, 1):
-        folder = row_folder(workdir, run)
+    folders = [row_folder(workdir, run) for run in runs]
+    for folder in folders:
         folder.mend_manifest()
+    for number, (run, folder) in enumerate(zip(runs, folders, strict=True), 1):
         logger.info("row %d of %d: %s, seed %d", number, len(runs), run.experiment, run.seed)
         if trained_row(run, folder) is None:
             start, whole = time.monotonic(), not folder.trained_steps()
@@ -103,10 +104,10 @@ def main() -> int:
             )
         rows[row.name].append(row)
         logger.info("%s: perplexity %.3f, BLEU %.2f", run.experiment, row.perplexity, row.bleu)
-        left = [r for r in runs[number:] if not trained_row(r, row_folder(workdir, r))]
+        left = sum(not trained_row(*pair) for pair in [*zip(runs, folders, strict=True)][number:])
         if left and seconds:
-            minutes = len(left) * sum(seconds) / len(seconds) / 60
-            logger.info(f"{len(left)} of {len(runs)} rows left, about {minutes:.1f} minutes here")
+            minutes = left * sum(seconds) / len(seconds) / 60
+            logger.info(f"{left} of {len(runs)} rows left, about {minutes:.1f} minutes here")
     table = miniature_table([*rows.values()])
     write_text(output, table + "\n")
     cli.show(f"\n{table}\n\nwritten to {output}")

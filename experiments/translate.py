@@ -110,7 +110,9 @@ def _written(found: "Sequence[Translation]", vocabulary: "Vocabulary") -> list[s
     """Return what is written for each output of a line."""
     rows = [f"{each.score:.6f}\t{each.text}" if FLAGS.scores else each.text for each in found]
     if FLAGS.alignments:
-        pairs = [" ".join(f"{s}-{t}" for s, t in each.alignment or []) for each in found]
+        from jax_transformer.decoding.alignments import moses
+
+        pairs = [moses(each.alignment or []) for each in found]
         rows = [f"{row}\t{own}" for row, own in zip(rows, pairs, strict=True)]
     if FLAGS.token_scores:
         for i, each in enumerate(found):

@@ -232,8 +232,9 @@ def start_processes(
             )
     except (ValueError, RuntimeError) as error:
         found = " ".join(str(error).split())
+        number = f"the {processes}" if processes else "all"
         raise InputError(
-            f"expected the {processes or 'processes'} of this run to find each other at "
+            f"expected {number} processes of this run to find each other at "
             f"{coordinator or 'what Slurm, Open MPI or the Cloud TPU names'}, found: {found}; "
             "see docs/devices.md"
         ) from error

@@ -14,7 +14,7 @@ from typing import Any
 from jax_transformer.config import differing_settings
 from jax_transformer.data.sources import training_splits
 from jax_transformer.data.urls import absolute
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, warn_once
 from jax_transformer.files import encode_json, parse_json, read_bytes, write_bytes
 
 logger = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ class DataFolder:
         try:
             _ = self.manifest
         except InputError as error:
-            logger.warning("%s", error)
+            warn_once(logger, str(error))
             self.manifest = Manifest(self.path, {}, {})
 
     def tokens(self, split: str) -> Path:

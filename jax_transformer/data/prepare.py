@@ -267,6 +267,7 @@ def _link(there: Path, here: Path) -> None:
     try:
         shutil.copytree(there, partial, copy_function=os.link)
     except OSError:
-        shutil.copytree(there, partial, dirs_exist_ok=True)
+        shutil.rmtree(partial, ignore_errors=True)  # a link is refused as a copy of itself
+        shutil.copytree(there, partial)
     shutil.rmtree(here, ignore_errors=True)
     partial.replace(here)

@@ -213,6 +213,8 @@ class ParallelFiles:
         """Stream (source, target) of each line; raises what `count` raises."""
         try:
             yield from zip(read_lines(self.source), read_lines(self.target), strict=True)
+        except InputError:
+            raise
         except ValueError:
             self.count()  # names both lengths
             raise

@@ -71,7 +71,11 @@ def check_words(sources: Sequence[str], golds: Sequence[str]) -> None:
     EVALB would leave the sentence out.
     """
     for number, (source, gold) in enumerate(zip(sources, golds, strict=True)):
-        tree = normalize(parse_tree(gold)) if gold else None
+        if not gold.strip():
+            raise InputError(
+                f"references[{number}]: expected a tree, found a blank; leave the sentence out"
+            )
+        tree = normalize(parse_tree(gold))
         words = " ".join(escaped(word) for _, word in leaves(tree)) if tree else ""
         if " ".join(map(escaped, words_of(source))) != words:
             raise InputError(

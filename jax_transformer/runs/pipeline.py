@@ -107,11 +107,11 @@ def train(
     try:
         run = requested_run(folder, experiment, seed, settings, given)
         check_files(run, folder)
+        train_run(run, folder, on_metrics=on_metrics, catch_signals=False)
     except InputError:
-        if writes:  # what is refused leaves no model, which would stop the next call
+        if writes and not folder.trained_steps():  # it would stop a call with another model
             shutil.rmtree(initial)
         raise
-    train_run(run, folder, on_metrics=on_metrics, catch_signals=False)
     return load(folder)
 
 

@@ -75,6 +75,7 @@ def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> No
 
     trained_on: the copy of the manifest in the newest checkpoint, if there is one.
     """
+    folder.reread()
     check_trainable(folder)
     found = folder.run
     if trained_on:
@@ -90,5 +91,6 @@ def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> No
         for name, value in settings(run.config).items():
             if value != before[name]:
                 logger.info(f"continuing  with {name}={value}, {before[name]} before")
+    folder.manifest.made_of["settings"] = run.fixed_settings()  # a kill may have lost them
     if run != found:
         folder.write_run(run)

@@ -66,7 +66,7 @@ def requested_run(
                 "--init_from out to go on with that one"
             )
         if not trained:  # else it is not needed any more
-            parent = RunFolder(str((given or {})["init_from"]))
+            parent = RunFolder(initial.run)
     if before and not experiment:
         run = before if seed is None else dataclasses.replace(before, seed=seed)
     else:
@@ -157,7 +157,9 @@ def checked_files(given: Given) -> Files:
 
 def _initial(files: Files) -> Initial | None:
     if "init_from" in files:
-        return Initial(*files["init_from"], *files.get("init_checkpoint", ()))
+        if found := files["init_from"][1:]:
+            raise InputError(f"--init_from={found[0]}: expected one run, found several; give one")
+        return Initial(files["init_from"][0], *files.get("init_checkpoint", ()))
     if "init_checkpoint" in files:
         raise InputError("--init_checkpoint: expected --init_from with it; give both")
     return None

@@ -206,11 +206,19 @@ class RunFolder(DataFolder):
                 if self.bucket:
                     self.bucket.fetch(lambda name: not name.startswith(LARGE))
                     self.fetch_tokens()
-                for name in ("manifest", "run"):  # process 0 may have written them
-                    self.__dict__.pop(name, None)
+                self.reread()
             yield
             if self.bucket and devices.is_first and devices.processes > 1:
                 self.bucket.put()
+
+    def reread(self) -> None:
+        """Forget what was read, which another process may have written since.
+
+        As for `mend_manifest`, a damaged manifest counts as missing.
+        """
+        for name in ("manifest", "run"):
+            self.__dict__.pop(name, None)
+        self.mend_manifest()
 
     def load_run(self) -> Run:
         """Return the run that config.json describes. Raises InputError if there is none."""

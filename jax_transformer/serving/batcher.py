@@ -149,6 +149,8 @@ class Batcher:
                 if together:
                     self.on_batch(new, together)
             if jobs := self._next():
+                count = sum(len(job.items) for job in jobs)
+                self.on_batch(count, count)
                 self._do(jobs)
 
     def _wait(self) -> bool:
@@ -183,7 +185,6 @@ class Batcher:
     def _do(self, jobs: list[_Job]) -> None:
         items = [item for job in jobs for item in job.items]
         try:
-            self.on_batch(len(items), len(items))
             results = iter(self._work(jobs[0].kind, items))
             each = [[next(results) for _ in job.items] for job in jobs]
         except BaseException as error:  # of any kind: the client is answered, the thread goes on

@@ -1,6 +1,7 @@
 """A server process: it compiles, answers, and stops cleanly."""
 
 import contextlib
+import errno
 import logging
 import resource
 import signal
@@ -20,8 +21,11 @@ def bind_all(host: str, port: int) -> list[socket.socket]:
     if host.lower() != "localhost":
         return [bind(host, port)]
     found = [bind("127.0.0.1", port)]
-    with contextlib.suppress(InputError):
+    try:
         found.append(bind("::1", found[0].getsockname()[1]))
+    except InputError as error:  # the machine has no such address
+        if getattr(error.__cause__, "errno", None) == errno.EADDRINUSE:
+            raise
     return found
 
 
@@ -38,7 +42,7 @@ def bind(host: str, port: int) -> socket.socket:
             found.bind(address)
             stack.pop_all()  # it stays open
     except (OSError, ValueError) as error:  # ValueError: no name of a machine is like that
-        raise _not_free(host, port, error) from None
+        raise _not_free(host, port, error) from error
     return found
 
 
@@ -66,9 +70,10 @@ def run(
     connections = 10_240 if most == resource.RLIM_INFINITY else most
     resource.setrlimit(resource.RLIMIT_NOFILE, (connections, most))
     # uvicorn gives a signal on once it has stopped, which would end the process before its end.
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    server = _Server(settings(app, limits), app, on_ready)
+    before = signal.signal(signal.SIGTERM, server.handle_exit)
     try:
-        _Server(settings(app, limits), app, on_ready).run(sockets=where)
+        server.run(sockets=where)
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any
 
 from jax_transformer.config import DecodingConfig
-from jax_transformer.data.text import single_line, single_lines
+from jax_transformer.data.text import single_line
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding import outputs
 from jax_transformer.decoding.batches import LENGTHS
@@ -19,7 +19,7 @@ from jax_transformer.decoding.outputs import Needs, Work
 from jax_transformer.decoding.request import Request, request_of
 from jax_transformer.decoding.translator import PairScore, Translator
 from jax_transformer.errors import InputError
-from jax_transformer.runs.trained import Trained
+from jax_transformer.runs.trained import Trained, pairs_of
 from jax_transformer.serving.batcher import Batcher
 from jax_transformer.serving.schemas import (
     MOST_OUTPUTS,
@@ -103,13 +103,7 @@ class Service:
 
     async def score(self, request: ScoreRequest) -> list[Score]:
         """Return log P of each pair. Raises InputError for lists of different lengths."""
-        if len(request.sources) != len(request.targets):
-            raise InputError(
-                f"targets: expected one for each of {len(request.sources)} sources, found "
-                f'{len(request.targets)}; give "" for a source without one'
-            )
-        targets = single_lines(request.targets, "targets")
-        sources = single_lines(request.sources, "sources")
+        sources, targets = pairs_of("score", request.sources, request.targets)
         own, extra = self.model.target_vocabulary, self.decoding.max_extra_length
         await self._check_lengths(places("sources", "", len(sources), None), sources)
         named = places("targets", "", len(targets), None)

@@ -1,6 +1,8 @@
 """Preparation: made once, made again when the text changes, refused under a trained model."""
 
+import errno
 import logging
+import os
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +15,12 @@ from refusals import refusal
 
 from jax_transformer.config import DataConfig
 from jax_transformer.data.manifest import NAME, Manifest
-from jax_transformer.data.prepare import DataFolder, prepare, text_lines
+from jax_transformer.data.prepare import DataFolder, _link, prepare, text_lines
 from jax_transformer.data.sources import FileCorpus, Text
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, warn_once
 
 DATA = DataConfig(vocabulary_size=200, vocabulary_up_to=True, max_length=16)
 
@@ -168,6 +170,7 @@ def test_what_is_damaged_or_gone_is_made_again_with_a_warning(tmp_path, text, ca
         flipped = bytes([before[name][0] ^ 1]) + before[name][1:]
         for damaged in (before[name][:-3], flipped, None):
             caplog.clear()
+            warn_once.cache_clear()
             path.unlink()
             if damaged is not None:
                 path.write_bytes(damaged)
@@ -272,3 +275,20 @@ def test_odd_bytes_shift_no_line_and_every_dropped_pair_is_counted(tmp_path, tex
         [store.tokens["source"][np.arange(a, b - 1)].tolist() for a, b in pairwise(ends)]
     )
     assert decoded[6:] == sources
+
+
+def test_tokens_are_copied_if_only_some_of_them_can_be_linked(tmp_path, text, monkeypatch):
+    def link(source: str, target: str, **_: object) -> None:
+        if linked:
+            raise OSError(errno.EMLINK, "Too many links")
+        linked.append(target)
+        real(source, target)
+
+    prepared(tmp_path / "one", text)
+    linked, real = [], os.link
+    monkeypatch.setattr(os, "link", link)
+    _link(tmp_path / "one" / "tokens" / "train", tmp_path / "two")
+    assert linked
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {
+        path.name for path in (tmp_path / "one" / "tokens" / "train").iterdir()
+    }

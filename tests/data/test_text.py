@@ -243,3 +243,11 @@ def test_a_bucket_that_fails_while_a_file_is_read_is_an_error_of_one_line(monkey
 def test_a_file_in_a_bucket_that_changes_has_another_version(name):
     old, new = ({"name": "a.en", "size": 7, name: text} for text in ("1", "2"))
     assert bucket_version(old) == bucket_version(dict(old)) != bucket_version(new)
+
+
+def test_a_bad_byte_is_said_at_once_and_not_by_reading_all_again(tmp_path, monkeypatch):
+    (tmp_path / "source").write_bytes(b"a\n\xff\n")
+    (tmp_path / "target").write_bytes(b"a\nb\n")
+    files = ParallelFiles(str(tmp_path / "source"), str(tmp_path / "target"))
+    monkeypatch.setattr(ParallelFiles, "count", lambda _: pytest.fail("read again"))
+    assert "line 2" in refusal(list, files.pairs())

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import signal
 from itertools import pairwise
 
@@ -63,6 +64,10 @@ def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
     longer = run_command("train", run, "--set=training.steps=5")
     assert "from step 4 to 5 steps" in longer.stderr
     assert files_of(shared) == before
+
+    own_pieces = f"--vocabulary={shutil.copy(shared / copied, tmp_path)}"
+    told = run_command("prepare", "--dataset=wmt14-en-de", where, own_pieces, *own)
+    assert f"{where} {own_pieces} {given}" in told.stdout
 
 
 def test_several_files_are_one_text_read_one_after_another(tmp_path):

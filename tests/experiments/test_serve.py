@@ -112,6 +112,18 @@ def test_localhost_is_every_address_of_this_machine_that_has_the_name():
         where.close()
 
 
+def test_localhost_is_refused_if_another_program_has_one_of_its_addresses():
+    from jax_transformer.serving.server import bind, bind_all
+
+    try:
+        other = bind("::1", 0)
+    except InputError:
+        pytest.skip("this machine has no ::1")
+    with other:
+        other.listen()
+        assert "--host=::1" in refusal(bind_all, "localhost", other.getsockname()[1])
+
+
 def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = f"--port={taken.getsockname()[1]}"

@@ -26,3 +26,20 @@ def test_an_ensemble_is_refused(small_run, tmp_path):
     both = jt.load([small_run, small_run])
     with pytest.raises(InputError, match="found a TrainedEnsemble"):
         jt.train(workdir=tmp_path / "run", init_from=both)  # pyright: ignore
+
+
+def test_text_that_is_refused_while_it_is_prepared_leaves_no_initial_model(small_run, tmp_path):
+    for name, lines in (("train", "a\nb\n"), ("short", "a\n")):
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    names = {"train_source": "train", "train_target": "short"}
+    names |= {"dev_source": "train", "dev_target": "train"}
+    files = {name: tmp_path / file for name, file in names.items()}
+    with pytest.raises(InputError, match=r"2 .*1 "):
+        jt.train(None, files, workdir=tmp_path / "run", init_from=jt.load(small_run))
+    assert not (tmp_path / "run" / "initial").exists()
+
+
+def test_several_runs_to_continue_from_are_refused(small_run, tmp_path):
+    files = {"init_from": [str(small_run), str(small_run)]}
+    with pytest.raises(InputError, match="expected one run"):
+        jt.train(None, files, workdir=tmp_path / "run")

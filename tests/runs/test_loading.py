@@ -252,6 +252,8 @@ def test_trees_that_a_parse_cannot_be_scored_against_are_refused_before_parsing(
         parser.evaluate(["the ( opens", "the -LRB- *T* opens"], [tree, tree])
     with pytest.raises(jt.InputError, match="one list of trees, found 2"):
         parser.evaluate(["the ( opens"], [[tree], [tree]])
+    with pytest.raises(jt.InputError, match=r"references\[0\]: expected a tree, found a blank"):
+        parser.evaluate(["", "the ( opens"], ["", tree])
 
 
 @pytest.mark.release

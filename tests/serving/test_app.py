@@ -1,9 +1,11 @@
 """What clients may send, and how each mistake is answered, over real connections."""
 
 import resource
+import signal
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from refusals import refusal
@@ -74,7 +76,7 @@ MISTAKES = [
     ("/translate", b'{"lines": ["%s"]}' % LONG, 422, "lines[0]: expected"),
     ("/score", b'["a"]', 422, "sources, targets"),
     ("/score", b'{"sources": ["a"], "targets": ["%s"]}' % LONG, 422, "targets[0]"),
-    ("/score", b'{"sources": ["a"], "targets": ["a", "b"]}', 422, "targets: expected one for"),
+    ("/score", b'{"sources": ["a"], "targets": ["a", "b"]}', 422, "expected a target for each"),
     ("/score", b'{"sources": ["a\\rb"], "targets": ["c"]}', 422, "sources[0]: expected one"),
     ("/attention", b'{"source": "a\\nb"}', 422, "source: expected one line"),
     ("/attention", b'{"source": "%s"}' % LONG, 422, "source: expected at most"),
@@ -382,6 +384,19 @@ def test_a_system_that_refuses_an_unlimited_number_of_connections_is_served(monk
     monkeypatch.setattr(server._Server, "run", lambda *_, **__: None)
     server.run(lambda *_: None, [], LIMITS)  # type: ignore[arg-type]
     assert found == [(10_240, resource.RLIM_INFINITY)]
+
+
+def test_a_signal_before_the_server_has_begun_ends_it(monkeypatch):
+    from jax_transformer.serving import server
+
+    def signalled(self: server._Server, **_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        found.append(self.should_exit)
+
+    found = []
+    monkeypatch.setattr(server._Server, "run", signalled)
+    server.run(SimpleNamespace(), [], LIMITS)  # type: ignore[arg-type]
+    assert found == [True]
 
 
 def test_an_address_at_which_another_program_has_begun_to_listen_is_refused(service):

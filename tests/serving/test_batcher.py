@@ -184,3 +184,15 @@ def test_live_work_prepares_for_later_items_only_if_no_job_waits(batcher, held):
     assert results(batch) == ["b x"]
     batcher.close()
     assert [kind for kind, _ in held.batches] == ["a", "b", "prepares"]
+
+
+def test_a_batch_that_is_done_again_job_by_job_counts_once(batcher, held):
+    counts = []
+    busy(batcher, held)
+    batcher.on_batch = lambda new, _: counts.append(new)
+    jobs = [batcher.submit("a", [item, "x"]) for item in ("good", "wrong")]
+    held.go.set()
+    results(jobs[0])
+    with pytest.raises(InputError):
+        results(jobs[1])
+    assert counts == [4]

@@ -1,0 +1,38 @@
+"""config.json and the settings in the manifest, which a later command is held to."""
+
+import pytest
+
+from jax_transformer.config import Config
+from jax_transformer.data.manifest import Manifest
+from jax_transformer.runs import preparation
+from jax_transformer.runs.run_dir import Run, RunFolder
+
+
+def test_settings_are_recorded_although_a_kill_came_between_them_and_the_vocabulary(
+    tmp_path, monkeypatch
+):
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    run = Run("demo", 1, Config())
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(preparation, "prepare", killed)
+    with pytest.raises(KeyboardInterrupt):
+        preparation.prepare_run(run, RunFolder(tmp_path / "run"))
+    monkeypatch.setattr(preparation, "prepare", lambda folder, *_, **__: folder.manifest.write())
+    preparation.prepare_run(run, RunFolder(tmp_path / "run"))
+    assert Manifest.read(tmp_path / "run").made_of["settings"] == run.fixed_settings()
+
+
+def test_what_another_command_has_written_since_the_folder_was_opened_counts(tmp_path, monkeypatch):
+    run, folder = Run("demo", 1, Config()), RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    assert folder.run is None
+    assert not folder.manifest.sums
+    other = RunFolder(folder.path)
+    other.write_run(run)
+    other.manifest.add(folder.vocabulary, b"")
+    other.manifest.write()
+    monkeypatch.setattr(preparation, "prepare", lambda folder, *_, **__: folder.manifest.write())
+    preparation.prepare_run(run, folder)
+    assert folder.vocabulary.name in Manifest.read(folder.path).sums
