@@ -383,7 +383,8 @@ def as_computed(params: Params, config: ModelConfig) -> Params:
     """Return parameters whose matrices have the type of the products, config.compute_dtype.
 
     Products convert them anyway. A search that is given converted ones reads half of their bytes at
-    each step. Biases, norms and learned positions stay float32.
+    each step. Embeddings are then rounded before they are scaled, not only after. Biases, norms and
+    learned positions stay float32.
     """
     dtype = jnp.dtype(config.compute_dtype)
 

@@ -82,6 +82,7 @@ class Checkpoints:
             return
         self._keep, self._regular = keep, regular
         self._last_save: tuple[int, int] | None = None  # step, bytes
+        self._has_saved = False
         self._best: tuple[int, int] | None = None
         options = ocp.CheckpointManagerOptions(
             enable_async_checkpointing=asynchronous,
@@ -115,8 +116,8 @@ class Checkpoints:
         if self._manager:
             with self._failure_as_os_error():
                 self._manager.wait_until_finished()
-                if self._last_save:
-                    self._remove_old(self._manager)
+            if self._has_saved:
+                self._remove_old(self._manager)
 
     def keep_best(self, step: int, count: int) -> None:
         """Keep from now on also this step, and `count` - 1 regular checkpoints before it."""
@@ -125,6 +126,8 @@ class Checkpoints:
     def _remove_old(self, manager: ocp.CheckpointManager) -> None:
         """Remove what need not be kept; the newest checkpoint of all is kept."""
         steps = sorted(manager.all_steps())
+        if self._best and self._best[0] > steps[-1]:
+            return  # it is not saved yet, and the best before it may be the one to remove
         regular = [step for step in steps if self._regular(step)]
         kept = {*regular[-self._keep :], *steps[-1:]}
         if self._best:
@@ -133,7 +136,10 @@ class Checkpoints:
             kept |= {*up_to[-count:]}
         for step in steps:
             if step not in kept:
-                manager.delete(step)
+                try:
+                    manager.delete(step)
+                except OSError as error:  # on NFS, another process may be reading it
+                    logger.warning(f"checkpoint {self._folder / str(step)} stays: {error}")
 
     def save(self, step: int, params: Any, optimizer: Any, position: dict, origin: dict) -> None:
         """Start saving trees of NumPy arrays; they may change once this returns.
@@ -166,6 +172,7 @@ class Checkpoints:
             if disk.total and disk.free < size:  # some file systems report nothing: all zeros
                 raise OSError(DISK_FULL[0])
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
+        self._has_saved = True
 
     def restore_latest(self, params_like: Any, optimizer_like: Any) -> Checkpoint | None:
         """Return the newest good checkpoint, or None if the folder has no checkpoint.

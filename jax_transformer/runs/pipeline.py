@@ -19,6 +19,7 @@ from jax_transformer.data.sources import Sources
 from jax_transformer.errors import InputError, expect_a, located
 from jax_transformer.evaluation.evaluate import LONGEST, SCORES, evaluate, samples
 from jax_transformer.files import expanded
+from jax_transformer.models.transformer import as_computed
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.averages import average_run
 from jax_transformer.runs.load import load
@@ -259,6 +260,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
         steps, params = average_run(folder, run, best, trainer.abstract_params, trainer.origin)
     split = split if split in trainer.stores else "dev"
     sources, references = text_lines(folder, split)
+    params = as_computed(params, run.config.model)  # as for a model that is loaded
     model = replace(trainer.model, params=params, checkpoint="averaged", steps=steps)
     translator = model.translator(devices=trainer.devices)
     logger.info(f"scoring     {split}, {len(sources):,} sentences")

@@ -116,7 +116,8 @@ class Trainer:
         catch_signals: False to leave signals to the caller, who then loses the steps since the last
           checkpoint.
 
-        Returns None after the last step. If a signal to any of the processes ends training before,
+        Returns None if training ended by itself: after the last step, by stop_after, or because
+        on_metrics asked for it. If a signal to any of the processes ends training before,
         all of them stop, a checkpoint is saved, and the signal is returned.
         """
         training = self.run.config.training
@@ -156,6 +157,7 @@ class Trainer:
                 self._progress.close()
                 self._metrics.close()
                 self._trace(False)
+        stop = stop or self._agreed_signal()  # it may have come during the last save
         return signal.Signals(stop) if stop not in (0, ASKED) else None
 
     def _start(self) -> tuple[TrainState, int, tuple[int, int], float]:
@@ -167,13 +169,16 @@ class Trainer:
             )
         position = saved.position if saved else {}
         # Unique for each save. A copy of a bucket, or a cached list of files, may lack the newest.
-        found = zlib.crc32(encode_json([saved and saved.step, position])) >> 1
+        found = zlib.crc32(encode_json([saved and saved.step, position]))
+        for leaf in jax.tree.leaves(None if saved else self._initial):
+            found = zlib.crc32(np.ascontiguousarray(leaf), found)
+        found >>= 1
+        here = f"step {saved.step}" if saved else "another model" if self._initial else "none"
         if self.devices.largest(found)() + self.devices.largest(-found)():
             raise InputError(
                 f"{self.folder.checkpoints}: expected the checkpoint from which the other "
-                f"processes continue, found {f'step {saved.step}' if saved else 'none'} on process "
-                f"{self.devices.process}; start them again, with a --workdir that all hosts share, "
-                "or remove their copies of a bucket"
+                f"processes continue, found {here} on process {self.devices.process}; start them "
+                "again, with a --workdir that all hosts share, or remove their copies of a bucket"
             )
         self.development.best = best_of(position, self.run.config.training)
         self._keep_best()
@@ -298,6 +303,7 @@ class Trainer:
         return step % training.evaluate_steps == 0 or step == training.steps
 
     def _save(self, record: StepRecord, state: TrainState) -> None:
+        self._metrics.lap()  # the time of an evaluation counts, too
         self._restart_save_clock()
         params, optimizer = self._on_host((state.params, state.opt_state))
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):

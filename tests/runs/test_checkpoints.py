@@ -347,6 +347,31 @@ def test_the_best_step_is_kept_and_averaged_even_if_more_steps_were_requested_af
     assert averages.average_run(folder, run, best, params, origin)[0] == [1]
 
 
+def test_the_best_step_goes_only_once_a_better_one_is_saved(tmp_path, monkeypatch):
+    with Checkpoints(tmp_path, keep=1) as saved:
+        saved.keep_best(1, 1)
+        for step in (1, 2, 3):
+            saved.save(step, *model(step), {}, {})
+        saved.keep_best(4, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "disk_usage", no_free_space)
+            with pytest.raises(OSError, match="disk full"):
+                saved.save(4, *model(4), {}, {})
+        assert saved.steps()[0] == 1
+        saved.save(4, *model(4), {}, {})
+    assert saved.steps() == [4]
+
+
+def test_a_step_that_cannot_be_removed_is_a_warning(tmp_path, monkeypatch, caplog):
+    def delete(*_):
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(checkpoints.ocp.CheckpointManager, "delete", delete)
+    save(tmp_path, 1, 2, keep=1)
+    assert f"{tmp_path / '1'} stays: " in caplog.text
+    assert is_step(restore(tmp_path), 2)
+
+
 def test_the_average_is_that_of_numpy_and_skips_the_damaged(tmp_path, caplog):
     save(tmp_path, 1, 2, 3, 4, 5)
     params = like(model(0)[0])
@@ -415,12 +440,15 @@ def no_free_space(_):
 
 
 def test_too_little_space_is_seen_before_writing_and_is_one_line(tmp_path, monkeypatch):
-    save(tmp_path, 1)
-    with Checkpoints(tmp_path) as saved:
+    save(tmp_path, 0, 1)
+    with Checkpoints(tmp_path, keep=1) as saved:
         with monkeypatch.context() as patch:
             patch.setattr(shutil, "disk_usage", no_free_space)
-            with pytest.raises(OSError, match=r"2 was not saved: disk full.*: \[1\]\)$") as caught:
+            where = r"2 was not saved: disk full.*: \[0, 1\]\)$"
+            with pytest.raises(OSError, match=where) as caught:
                 saved.save(2, *model(2), {}, {})
+        saved.wait()
+        assert saved.steps() == [0, 1]  # nothing is removed before something is saved
         assert caught.value.errno == errno.ENOSPC
         assert "\n" not in str(caught.value)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("u", "total free")(0, 0))
