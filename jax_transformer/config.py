@@ -131,7 +131,8 @@ class ModelConfig(Declared):
         Literal["none", "layers"],
         Meaning(
             "values that the backward pass recomputes to save memory, besides attention weights; "
-            "layers: everything inside each layer, for a third more arithmetic"
+            "layers: everything inside each layer, except keys and values of the decoder's, for a "
+            "third more arithmetic"
         ),
     ] = "none"
     fused_attention: Annotated[

@@ -123,18 +123,12 @@ def translate(
     ((1, 2, 7), (1, 2))
     """
     expect_a(DecodingConfig, decoding=decoding)
-    size = model.target_vocabulary_size or model.vocabulary_size
-    check_ids(size, bos_id=bos_id, eos_id=eos_id)
+    check_ids(model.output_size, bos_id=bos_id, eos_id=eos_id)
     check_tokens(model.vocabulary_size, 2, source=source)
     longest = source.shape[1] + decoding.max_extra_length if length is None else length
     decoder = decoder or ModelDecoder(model)
     memory = decoder.remember(params, source)
-
-    def step(
-        state: State, token: Int[Array, " N"], position: Position
-    ) -> tuple[Float[Array, "N V"], State]:
-        return decoder.step(params, memory, state, token, position)
-
+    step = partial(decoder.step, params, memory)
     ids = bos_id, eos_id, model.output_pad_id
     settings = beam_search_of(decoding, *ids, n_best=n_best, length=longest)
     state = decoder.empty_state(source.shape[0] * decoding.beam_size, longest)

@@ -186,7 +186,7 @@ class Embedding(nn.Module):
         return rows.astype(jnp.float32) * self.d_model**0.5
 
     def logits(self, hidden: Float[AnyArray, "*B d_model"]) -> Float[Array, "*B V"]:
-        """Apply the pre-softmax linear transformation: no bias, no scaling, in `dtype`, then float32."""
+        """Apply the pre-softmax linear transformation in `dtype`: no bias, no scaling."""
         # One axis for all tokens: with several, XLA copies the product to pad it to whole tiles.
         rows = hidden.astype(self.dtype).reshape(-1, self.d_model)
         logits = jnp.dot(rows, self.matrix.astype(self.dtype).T, precision=self.precision)

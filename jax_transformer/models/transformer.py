@@ -161,11 +161,15 @@ class Transformer(nn.Module):
     def __post_init__(self) -> None:
         """Raise InputError if `config` is not a ModelConfig, or pad_id is not an id."""
         expect_a(ModelConfig, config=self.config)
-        target_size = self.target_vocabulary_size or self.vocabulary_size
         check_ids(self.vocabulary_size, pad_id=self.pad_id)
         name = "pad_id" if self.target_pad_id is None else "target_pad_id"
-        check_ids(target_size, **{name: self.output_pad_id})
+        check_ids(self.output_size, **{name: self.output_pad_id})
         super().__post_init__()
+
+    @property
+    def output_size(self) -> int:
+        """The size of the target's vocabulary."""
+        return self.target_vocabulary_size or self.vocabulary_size
 
     @property
     def output_pad_id(self) -> int:
@@ -175,13 +179,12 @@ class Transformer(nn.Module):
     def setup(self) -> None:
         """Define the embeddings and the two stacks."""
         config = self.config
-        target_size = self.target_vocabulary_size or self.vocabulary_size
         embedding = partial(Embedding, d_model=config.d_model, **_numerics(config))
         shared = config.tie_embeddings and config.tie_source and self.target_vocabulary_size is None
         self.embedding = embedding(self.vocabulary_size)
-        self.target_embedding = self.embedding if shared else embedding(target_size)
+        self.target_embedding = self.embedding if shared else embedding(self.output_size)
         self.output_embedding = (
-            self.target_embedding if config.tie_embeddings else embedding(target_size)
+            self.target_embedding if config.tie_embeddings else embedding(self.output_size)
         )
         if config.positions == "learned":
             shape = (config.max_positions, config.d_model)
@@ -196,7 +199,7 @@ class Transformer(nn.Module):
             self.encoder_norm, self.decoder_norm = norm(), norm()
         if config.output_bias:
             zeros = nn.initializers.zeros
-            self.output_bias = self.param("output_bias", zeros, (target_size,), jnp.float32)
+            self.output_bias = self.param("output_bias", zeros, (self.output_size,), jnp.float32)
 
     def __call__(
         self,
@@ -255,7 +258,7 @@ class Transformer(nn.Module):
         segments: as in `__call__`, required if the memory was made with segments.
         Padding comes after the end, so the causal mask hides it from every real position.
         """
-        check_tokens(self.target_vocabulary_size or self.vocabulary_size, 2, target=target)
+        check_tokens(self.output_size, 2, target=target)
         mask = self._causal_mask(target.shape[1])
         if segments is not None:
             mask &= segment_mask(segments, segments)

@@ -84,7 +84,7 @@ def make_loss(model: Transformer, bos_id: int, label_smoothing: float = 0.0) -> 
 
     label_smoothing: the paper trains with 0.1 (§5.4); 0 is the negative log-likelihood.
     """
-    check_ids(model.target_vocabulary_size or model.vocabulary_size, bos_id=bos_id)
+    check_ids(model.output_size, bos_id=bos_id)
 
     def loss(params: Params, batch: Batch, key: Key[Array, ""] | None = None) -> LossSums:
         inputs = shift_right(batch.target, bos_id, batch.target_segments)
