@@ -52,8 +52,8 @@ class Memory(NamedTuple):
 # Every position of rows that hold one sentence is in segment 1.
 ONE_SEGMENT = np.ones((1, 1), np.int32)
 
-# Keys and values of the target positions, one for each decoder layer, [N, H, T, d]; zero for
-# positions to come. `WordTransformer` (§6.3) adds a count of words.
+# Keys and values of the target positions, one for each decoder layer, [N, H, T, d]. What stands at
+# positions to come is masked, and has to be finite. `WordTransformer` (§6.3) adds a count of words.
 Cache = PyTree[Array]
 
 
@@ -281,7 +281,7 @@ class Transformer(nn.Module):
         `token` stands at `position` (BOS at 0). The N rows are the M hypotheses of the memory's
         first sentence, then those of the next. position: below the length of the cache.
         column: where the cache is written, as a ring: a token's neighbours before it stand in the
-          columns before it, the last column before the first; None: at `position`.
+          columns before it, the last column before the first; None: at `position`, of all rows.
         Not for memories of rows with several pairs.
         """
         x = self._embed_target(token[:, None], jnp.reshape(position, (-1, 1)))

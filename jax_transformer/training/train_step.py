@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Everything needed to resume training."""
+    """What a step changes. A checkpoint also has the position in the data."""
 
     step: Int[AnyArray, ""]  # the number of steps taken
     params: Params
