@@ -43,7 +43,8 @@ def learn_shapes(
 
     Greedy: each further one is the shape that saves most padding, among all whose two lengths are
     in a grid of quantiles. A batch has up to `batch_tokens` tokens on its longer side, but at least
-    `multiple` rows, and a multiple of them. longest: the greatest lengths of other pairs that have to fit too.
+    `multiple` rows, and a multiple of them. longest: the greatest lengths of other pairs that have
+    to fit too.
 
     Differs: tensor2tensor's buckets are fixed lengths of the longer side.
     """
@@ -261,8 +262,8 @@ def _drawn(
         return np.zeros(0, np.int64)
     (seed, corpus), (first, start) = key, divmod(epoch * wanted, size)
     passes = range(first, first + -(-(start + wanted) // size))
-    # The leading 1 keeps these draws apart from those of `plan_epoch`, but for some of seed 1: NumPy
-    # takes (1, 1, 0, 0) for (1, 1).
+    # The leading 1 keeps these draws apart from those of `plan_epoch`, except some of seed 1: to
+    # NumPy (1, 1, 0, 0) is (1, 1).
     orders = (np.random.default_rng((1, seed, n, corpus)).permutation(size) for n in passes)
     return np.concatenate([*orders])[start : start + wanted]
 

@@ -1,9 +1,9 @@
 """The training loop around the pure step (§5): data in order, metrics, checkpoints.
 
 The loop runs ahead of the devices: it dispatches up to `RUN_AHEAD` steps while one is computed, and
-a thread puts the next batches on the devices, so that the devices need not wait for the loop. A step
-has ended when its metrics are read back. Anything else that is computed on the devices waits for
-every step that was dispatched, so the clock of a line of metrics is read before that.
+a thread puts the next batches on the devices, so that these need not wait for the loop. A step has
+ended when its metrics are read back. Anything else that is computed on the devices waits for every
+step that was dispatched, so the clock of a line of metrics is read before that.
 """
 
 import logging
