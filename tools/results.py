@@ -4,10 +4,10 @@ python -m tools.results --add=runs/a --add=runs/b --name=demo --data="500 senten
 python -m tools.results --add_benchmark=printed.txt --name=torch --data="training steps, PyTorch"
 python -m tools.results
 
---add takes the runs of one command, which differ in their seed. --add_benchmark takes what a
-benchmark has printed, the JSON of benchmarks.accelerator, or the lines of benchmarks.compile_for
---json. The prose of the page is tools/results_page.md. An entry without its command, commit,
-versions or machine is refused.
+--add takes the runs of one command, which differ in their seed; with --reference, their scores of
+a text that `evaluate` was given. --add_benchmark takes what a benchmark has printed, the JSON of
+benchmarks.accelerator, or the lines of benchmarks.compile_for --json. The prose of the page is
+tools/results_page.md. An entry without its command, commit, versions or machine is refused.
 """
 
 import json
@@ -71,7 +71,8 @@ def main() -> None:
     added: dict[str, Entry] = {}
     if FLAGS.add:
         given = FLAGS.environment and read_json(Path(FLAGS.environment), Object, "mend it")
-        added[FLAGS.name] = of_runs([*map(RunFolder, FLAGS.add)], FLAGS.data, given)
+        folders = [*map(RunFolder, FLAGS.add)]
+        added[FLAGS.name] = of_runs(folders, FLAGS.data, given, FLAGS.reference)
     if FLAGS.add_benchmark:
         text = Path(FLAGS.add_benchmark).read_text(encoding="utf-8")
         try:
@@ -89,11 +90,17 @@ def main() -> None:
     show(f"written to {PAGE}")
 
 
-def of_runs(folders: Sequence[RunFolder], what: str, given: Object | None = None) -> Entry:
+def of_runs(
+    folders: Sequence[RunFolder],
+    what: str,
+    given: Object | None = None,
+    reference: str | None = None,
+) -> Entry:
     """Return the entry of runs that differ in their seed.
 
-    given: what the runs did not record of their environment. Raises InputError if the runs have
-    other differences, or not the same scores of the averaged checkpoint.
+    given: what the runs did not record of their environment. reference: name of the file that
+    `evaluate` was given; None for the text of the runs. Raises InputError if the runs have other
+    differences, or not the same scores of the averaged checkpoint.
     """
     runs = [folder.load_run() for folder in folders]
     commands = [command_of(run) for run in runs]
@@ -104,7 +111,7 @@ def of_runs(folders: Sequence[RunFolder], what: str, given: Object | None = None
     rows, starts, kinds = [], [], dict[str, Path]()
     for folder, run in zip(folders, runs, strict=True):
         lines = [parse_json(text, Object) for text, _ in read_metrics(folder.metrics)]
-        scores = own_scores(folder, run)
+        scores = own_scores(folder, run, reference)
         kinds[", ".join(f"{score['metric']} of {score['split']}" for score in scores)] = folder.path
         found = {score["metric"]: score["score"] for score in scores}
         minutes = max((line.get("total_seconds", 0) for line in lines), default=0) / 60
@@ -133,19 +140,21 @@ def of_runs(folders: Sequence[RunFolder], what: str, given: Object | None = None
     return Entry("training", what, commands[0], environment | (given or {}), rows, facts)
 
 
-def own_scores(folder: RunFolder, run: Run) -> list[Object]:
+def own_scores(folder: RunFolder, run: Run, reference: str | None) -> list[Object]:
     """Return the newest score of each metric, of the averaged checkpoint and the run's search.
 
-    BLEU is that by the run's own tokenizer and regard to case.
+    BLEU is that by the run's own tokenizer and regard to case. reference: as in `of_runs`.
     """
     own, found = vars(run.config.decoding), {}
     for score in folder.read_results():
         searched = all(score.get(name, own[name]) == own[name] for name in SEARCH)
         alike = score["metric"] != "bleu" or is_own_bleu(score["signature"], run)
-        averaged = score.get("checkpoint") == "averaged" and "references" not in score
-        if averaged and searched and alike:
-            found[score["split"], score["metric"]] = score
-    for split in (run.scored_on, "dev"):
+        names = [Path(path).name for path in score.get("references", [])]
+        asked = names == ([reference] if reference else [])
+        if score.get("checkpoint") == "averaged" and asked and searched and alike:
+            split = reference or score["split"]
+            found[split, score["metric"]] = score
+    for split in [reference] if reference else (run.scored_on, "dev"):
         if scores := [found[split, metric] for metric in METRICS if (split, metric) in found]:
             return scores
     raise InputError(f"{folder.results}: expected a score of the averaged checkpoint, found none")
@@ -281,6 +290,7 @@ def shown(value: Any) -> str:
 def define_flags() -> None:
     """Define the flags of the command."""
     flags.DEFINE_multi_string("add", [], "Run folder whose scores to add; repeat it for each seed.")
+    flags.DEFINE_string("reference", None, "Name of evaluate's --reference whose scores to add.")
     flags.DEFINE_string("add_benchmark", None, "File with the output of a benchmark to add.")
     flags.DEFINE_string("name", None, "Name of the entry, and of its file.")
     flags.DEFINE_string("data", None, "Data of the training, or the work that was measured.")

@@ -98,6 +98,12 @@ def test_an_entry_of_runs_has_their_scores_minutes_and_environment(tmp_path):
     for signature in ("case:lc|tok:13a", "case:mixed|tok:char"):  # as `evaluate --set` scores
         first.append_results([first.read_results()[0] | {"score": 9, "signature": signature}])
     assert results.of_runs([first], "letters").rows[0]["bleu"] == 40
+    later = {"score": 8, "split": "news.de-1a2b", "references": ["/text/news.de"]}
+    first.append_results([first.read_results()[0] | later])
+    assert results.of_runs([first], "letters").rows[0]["bleu"] == 40
+    entry = results.of_runs([first], "letters", reference="news.de")
+    assert (entry.rows[0]["bleu"], entry.facts["bleu of"][:12]) == (8, "news.de-1a2b")
+    assert "found none" in refusal(results.of_runs, [first], "letters", reference="other.de")
     first.starts.unlink()
     assert results.of_runs([first], "letters").environment == {}  # which `check` refuses
     entry = results.of_runs([first], "letters", ENVIRONMENT)
