@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -124,6 +125,18 @@ def only_error(command: str, *arguments: Any, **options: Any) -> str:
     assert stderr.endswith(f"{lines[0]}\n")
     assert lines[0].startswith("error: ")
     return lines[0]
+
+
+# What JAX, XLA and gRPC report, for example if a machine is so busy that their threads wait.
+OF_LIBRARIES = re.compile(
+    r"[WE]\d{4} \d\d:\d\d:|WARNING: All log messages before absl|\*{20}|\[Compiling module |$"
+    r"|\S+: UserWarning: Error reading persistent compilation cache|  warnings\.warn\("
+)
+
+
+def own_lines(stderr: str) -> list[str]:
+    """The lines on standard error of a process that no library has written."""
+    return [line for line in stderr.splitlines() if not OF_LIBRARIES.match(line)]
 
 
 def process_arguments(command: str, *arguments: Any) -> dict[str, Any]:
