@@ -7,6 +7,7 @@ host, run the same program in step: each makes its own rows of every batch.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -22,6 +23,7 @@ from jax_transformer.errors import InputError, install_command
 Tree = TypeVar("Tree")  # a pytree of arrays
 
 AXIS = "devices"
+LAST_SECONDS = 3  # time that the others have to end, each with a line of its own
 AGREE_STEPS = 8  # a few steps, because a signal waits for them twice, and an exchange costs time
 
 
@@ -320,7 +322,11 @@ class Devices:
                 self._check(failed)  # waits until all are through
 
     def _check(self, failed: int = 0) -> None:
-        if self.largest(failed)() and not failed:
+        if not self.largest(failed)():
+            return
+        if self.is_first and self.processes > 1:
+            time.sleep(LAST_SECONDS)  # JAX aborts the others as soon as process 0 has ended
+        if not failed:
             raise InputError(
                 f"process {self.process} ends, because another process has failed; see its log"
             )
