@@ -463,7 +463,7 @@ def test_the_server_answers_as_it_describes_itself_whatever_is_sent(service):
                 deadline=None,
                 derandomize=True,
                 database=None,
-                suppress_health_check=list(HealthCheck),
+                suppress_health_check=list(HealthCheck),  # pyright: ignore
             )
             @given(case=operation.as_strategy(mode))
             def check(case):
