@@ -28,7 +28,7 @@ def execute(path: Path, folder: Path, **environment: str) -> Any:
     client = NotebookClient(
         notebook,
         kernel_name=KERNEL["name"],
-        timeout=600,
+        timeout=3600,  # seconds for a cell; one trains a model
         resources={"metadata": {"path": str(folder)}},
         record_timing=False,
     )

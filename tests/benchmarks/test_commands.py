@@ -59,7 +59,7 @@ def test_train_step_says_where_it_ran_and_how_fast():
     assert (row["model"], row["batch"], row["dtype"]) == ("smoke", "6 x (16 + 16)", "float32")
     target = number(row["target tokens/s"]) * number(row["ms/step"]) / 1000
     assert 0.75 * 96 < target <= 100  # of 96 positions at least four fifths are real
-    assert 0 < float(row["of peak"].removesuffix("%")) < 100
+    assert 0 <= float(row["of peak"].removesuffix("%")) < 100  # 0.0% of many fast cores
     # 8,576 parameters and two moments of Adam, and what a step needs besides.
     assert 12 * 8_576 < 1e9 * number(row["memory GB"]) < 20 * 12 * 8_576
     low, high = map(number, row["range"].split(" - "))
@@ -117,7 +117,7 @@ def test_serving_has_a_row_for_each_number_of_clients_and_a_line_for_each_tenth_
 def test_accelerator_has_lines_for_each_part_and_writes_the_facts_of_a_result(tmp_path):
     output = tmp_path / "accelerator.json"
     only = [f"--only={part}" for part in ("core", "base", "attention", "decode")]
-    done = command("accelerator", "--trials=1", f"--output={output}", *only)
+    done = command("accelerator", "--trials=1", "--minutes=60", f"--output={output}", *only)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(output.read_text(encoding="utf-8"))
     assert (result["card"], result["versions"]["python"]) == ("cpu", platform.python_version())
@@ -161,7 +161,7 @@ def test_a_part_of_accelerator_that_fails_or_hangs_is_a_line_with_the_reason(imp
     accelerator = imported("accelerator")
     flags.FLAGS(["accelerator"])
     wrong = accelerator.Part(["train_step", "--model=smoke", "--set=data.buckets=3"], "", "")
-    found = accelerator.take(wrong, timeout=100)
+    found = accelerator.take(wrong, timeout=1000)
     ((_, _, reason),) = accelerator.lines("base", wrong, found)
     assert "expected a setting of the model" in reason
     ((_, _, reason),) = accelerator.lines("base", wrong, accelerator.take(wrong, timeout=0.1))

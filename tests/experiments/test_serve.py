@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+import resource
 import signal
 import socket
 import threading
@@ -19,13 +20,15 @@ pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
 
 pytestmark = pytest.mark.slow
 
+MILLISECONDS = 120_000  # that a page may take
 LINES = ["a b c", "d e f g", "b", "c d e f", "a g", "g f e"]
 
 
 @pytest.fixture(scope="module")
 def server(trained):
     """(process, address) of a server that is ready."""
-    with started("serve", f"--workdir={trained}", "--port=0", "--max_waiting=300") as process:
+    limits = "--max_waiting=300", "--max_seconds=600"
+    with started("serve", f"--workdir={trained}", "--port=0", *limits) as process:
         yield process, address(process)
 
 
@@ -52,6 +55,8 @@ def test_a_thousand_clients_at_once_get_their_own_translation_or_are_told_to_wai
     _, url = server
     lines = [f"{a} {b} {c}" for a in "abcdefg" for b in "abcdefg" for c in "abcdefg"]
     lines = (lines * 3)[:1_000]
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the usual 1,024 may be too few
     expected = dict(zip(lines, jt.load(trained).translate(lines), strict=True))
 
     async def one(client, line):
@@ -75,7 +80,7 @@ def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is
 ):
     token = tmp_path / "token"
     token.write_text("s3cret\nthe first line alone counts\n", encoding="utf-8-sig")
-    flags = f"--workdir={trained}", "--port=0", f"--token_file={token}"
+    flags = f"--workdir={trained}", "--port=0", f"--token_file={token}", "--max_seconds=600"
     with started("serve", *flags) as process:
         url, answers = address(process), []
         assert ask(url, LINES).status_code == 401
@@ -138,6 +143,7 @@ def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run):
 def test_who_types_on_the_page_sees_the_translation_and_where_it_attends(browser, server):
     _, url = server
     page = browser.new_page()
+    page.set_default_timeout(MILLISECONDS)
     wrong = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
@@ -178,6 +184,7 @@ def test_who_types_a_token_on_the_page_asks_with_one_press(browser, server, pres
         route.continue_() if known else route.fulfill(status=401, json={"error": "none"})
 
     page = browser.new_page()
+    page.set_default_timeout(MILLISECONDS)
     page.route("**/models", only_with_token)
     page.goto(server[1])
     page.fill("#text", "a b c")

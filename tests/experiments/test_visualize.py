@@ -77,6 +77,7 @@ def opened(browser):
 
     def open_page(path: Path):
         contexts.append(browser.new_context(offline=True))
+        contexts[-1].set_default_timeout(120_000)  # milliseconds
         tab = contexts[-1].new_page()
         own = path.as_uri(), "blob:"  # the live page's worker
         tab.on("request", lambda r: None if r.url.startswith(own) else wrong.append(r.url))
