@@ -3,6 +3,7 @@
 import logging
 import os
 import pty
+import re
 import sys
 import time
 
@@ -21,6 +22,7 @@ def on_terminal(monkeypatch, caplog):
         ours, theirs = pty.openpty()
         with os.fdopen(theirs, "w", buffering=1) as terminal, monkeypatch.context() as patch:
             patch.setattr(sys, "stderr", terminal)
+            patch.setenv("COLUMNS", "80")
             with Progress("reading", total, "lines", delay=0.05, **options) as shown:
                 for _ in range(3):
                     time.sleep(0.15)
@@ -39,7 +41,7 @@ def on_terminal(monkeypatch, caplog):
 def test_a_terminal_shows_a_bar_with_the_time_left_and_keeps_nothing_of_it(on_terminal):
     shown = on_terminal(logging.INFO, 500_000)
     assert "reading    :   0%|" in shown
-    assert "| 2000/500000 [00:00<" in shown
+    assert re.search(r"\| 2000/500000 \[\d\d:\d\d<\d", shown)
     assert ", at work]" in shown
     assert shown.endswith("\r")
     assert not shown.split("\r")[-2].strip()  # blanks over the last state
@@ -47,7 +49,7 @@ def test_a_terminal_shows_a_bar_with_the_time_left_and_keeps_nothing_of_it(on_te
 
 def test_a_terminal_shows_what_is_done_where_nobody_knows_how_much_there_is(on_terminal):
     shown = on_terminal(logging.INFO, None)
-    assert "reading    : 2000 lines [00:00, " in shown
+    assert re.search(r"reading    : 2000 lines \[\d\d:\d\d, ", shown)
 
 
 def test_nothing_is_shown_to_programs_that_use_the_library(on_terminal):

@@ -48,7 +48,7 @@ def outcome(run: Path, command: str) -> tuple[Any, set[str]]:
     lines = {line.replace(str(run), "RUN") for line in done.stderr.splitlines()}
     found = {
         "translate": lambda: done.stdout,
-        "evaluate": lambda: [entry["score"] for entry in results(run)[-8:]],
+        "evaluate": lambda: [entry["score"] for entry in results(run)[-6:]],
         "train": lambda: trained(run),
     }
     return found[command]() if done.code == 0 else None, {

@@ -71,8 +71,7 @@ def test_kill_9_and_sigterm_change_nothing_and_a_stop_says_how_to_go_on(flags, t
                 file.write('{"step": 2')
         else:
             assert f"experiments.train --workdir {workdir}" in out
-            assert checkpoints(workdir)[-1] == last_step(workdir)
-            assert checkpoints(workdir)[-1] % EVERY
+            assert checkpoints(workdir)[-1] == last_step(workdir) < STEPS
             flags = flags[:1]  # as the message says: the folder is enough
     saved = checkpoints(workdir)[-1]
     assert f"from step {saved} to {STEPS}" in run_command("train", *flags).stderr
