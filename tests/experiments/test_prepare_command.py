@@ -99,7 +99,7 @@ def test_killed_while_encoding_the_same_command_ends_with_the_same_tokens(tmp_pa
     write_letters(text)
     sources, targets = letters(2_000, seed=5)
     for ending, lines in (("en", sources), ("de", targets)):
-        (text / f"train.{ending}").write_text("\n".join(lines * 50) + "\n", encoding="utf-8")
+        (text / f"train.{ending}").write_text("\n".join(lines * 200) + "\n", encoding="utf-8")
     flags = ["--experiment=base", *text_flags(text), *setting_flags()]
     flags += ["--set=data.vocabulary_sample=500"]
     run_command("prepare", f"--workdir={tmp_path / 'whole'}", *flags)
@@ -123,7 +123,7 @@ def test_killed_while_encoding_the_same_command_ends_with_the_same_tokens(tmp_pa
     )
     assert there == expected
     facts = json.loads(description_of(run))
-    assert (facts["read"], facts["kept"]) == (100_000, 100_000)
+    assert (facts["read"], facts["kept"]) == (400_000, 400_000)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is not None, reason="has TensorFlow")
