@@ -1,6 +1,7 @@
 """The manifest: read by sha256sum, no change goes unnoticed, no kill ends in a refusal."""
 
 import json
+import os
 import random
 import re
 import shutil
@@ -31,9 +32,9 @@ def folder(tmp_path):
 @pytest.mark.skipif(not shutil.which("sha256sum"), reason="GNU coreutils")
 def test_sha256sum_checks_the_folder(folder):
     def check():
-        return subprocess.run(
-            ["sha256sum", "--check", "--strict", NAME], cwd=folder, capture_output=True, text=True
-        )
+        command = ["sha256sum", "--check", "--strict", NAME]
+        english = os.environ | {"LC_ALL": "C"}
+        return subprocess.run(command, cwd=folder, env=english, capture_output=True, text=True)
 
     assert check().stdout == "config.json: OK\ntext/dev.source: OK\n"
     assert check().returncode == 0
