@@ -20,10 +20,6 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 )
 
-# The servers of tests are on this machine, and not behind a proxy.
-for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-    del os.environ[name]
-
 # Where Python may not write bytecode, each process that tests start compiles a thousand modules.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     sys.dont_write_bytecode = False
@@ -42,6 +38,10 @@ from real_data import real_data
 from jax_transformer.errors import warn_once
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# The servers of tests are on this machine, and not behind a proxy.
+for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+    del os.environ[name]
 
 MOST_MAPS = 20_000
 
