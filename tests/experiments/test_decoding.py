@@ -115,7 +115,7 @@ def test_translate_holds_no_more_memory_for_thirty_times_the_lines(run, tmp_path
         assert done.returncode == 0, done.stderr
         assert out.read_bytes().count(b"\n") == count
         peaks.append(int(done.stderr.split()[-1]) / 1024)
-    assert peaks[2] - peaks[1] < 5, peaks  # megabytes; the translations alone are 12
+    assert peaks[2] - peaks[1] < 8, peaks  # megabytes; the translations alone are 12
 
 
 @pytest.mark.release
