@@ -39,6 +39,25 @@ MULTI30K = {
     "data.bleu_lowercase": True,
 }
 
+# Between Multi30k's model and base, for hundreds of thousands of pairs.
+SMALL_TRANSLATION = {
+    **PACKED,
+    "model.num_layers": 3,
+    "model.d_model": 256,
+    "model.d_ff": 1024,
+    "model.num_heads": 4,
+    "training.steps": 8000,
+    "training.batch_tokens": 8192,
+    "training.accumulate": 2,  # the logits of a whole batch need half a gigabyte
+    "training.warmup_steps": 1000,
+    "training.learning_rate_scale": 1.5,
+    "training.checkpoint_steps": 200,
+    "training.average_last": 10,
+    "training.evaluate_steps": 1000,
+    "data.vocabulary_size": 16_000,
+    "data.vocabulary_up_to": True,
+}
+
 # For 25,000 trees and 2 cores. Two layers, a high learning rate, and positions that count words,
 # so that the decoder soon learns which word it is at: see docs/measurements.
 SMALL_PARSING = {
@@ -148,6 +167,10 @@ SMALL = {
             "data.buckets": 6,
         },
         corpus="demo-trees",
+    ),
+    "small": Experiment(
+        "a model of 9.6 million parameters, for hundreds of thousands of pairs of your own",
+        SMALL_TRANSLATION,
     ),
     "base": Experiment("the paper's base model (Table 3, row 1), on your own files", PACKED),
     "big": Experiment(
