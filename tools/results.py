@@ -1,12 +1,15 @@
-"""Add a file to docs/results, or render docs/results.md from all of them.
+r"""Add a file to docs/results, or render docs/results.md from all of them.
 
 python -m tools.results --add=runs/a --add=runs/b --name=demo --data="500 sentences of the demo"
 python -m tools.results --add_benchmark=printed.txt --name=torch --data="training steps, PyTorch"
+python -m tools.results --add_table3=runs/table3 --name=table3 --data="Multi30k, val" \
+    --command="python -m experiments.table3 --seeds=3 ..."
 python -m tools.results
 
 --add takes the runs of one command, which differ in their seed; with --reference, their scores of
 a text that `evaluate` was given. --add_benchmark takes what a benchmark has printed, the JSON of
-benchmarks.accelerator, or the lines of benchmarks.compile_for --json. The prose of the page is
+benchmarks.accelerator, or the lines of benchmarks.compile_for --json. --add_table3 takes the folder
+of experiments.table3. The prose of the page is
 tools/results_page.md. An entry without its command, commit, versions or machine is refused.
 """
 
@@ -23,6 +26,7 @@ from absl import app, flags
 
 from benchmarks.measuring import read_header, read_table, table
 from experiments.cli import command, parse_flags, show
+from experiments.tables import TABLE_HEAD
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.score import SEARCH
 from jax_transformer.files import parse_json, read_json, write_json, write_text
@@ -37,6 +41,9 @@ FLAGS = flags.FLAGS
 FOLDER = Path(__file__).parents[1] / "docs" / "results"
 PAGE = FOLDER.with_suffix(".md")
 MACHINE = ("processor", "cores", "devices", "driver")
+HEAD_OF_TABLE_3 = (
+    "| row | perplexity | BLEU | the paper's row | its perplexity | its BLEU | agree |"
+)
 NEEDED = ("what", "command", "rows", "python", "jax", "commit", "processor", "devices")
 Object = dict[str, Any]
 
@@ -51,7 +58,7 @@ class Entry:
       the numbers were copied from, if no program wrote this file.
     """
 
-    section: Literal["training", "speed", "compilers"]
+    section: Literal["training", "table3", "speed", "compilers"]
     what: str
     command: str
     environment: Object
@@ -64,7 +71,7 @@ class Entry:
 
 def main() -> None:
     """Add entries if the flags name any, and render the page."""
-    if (FLAGS.add or FLAGS.add_benchmark) and not (FLAGS.name and FLAGS.data):
+    if (FLAGS.add or FLAGS.add_benchmark or FLAGS.add_table3) and not (FLAGS.name and FLAGS.data):
         raise InputError("expected --name and --data with what is added; give both")
     if FLAGS.published and "; " not in FLAGS.published:
         raise InputError(f"--published={FLAGS.published}: expected a number, '; ' and its source")
@@ -73,6 +80,9 @@ def main() -> None:
         given = FLAGS.environment and read_json(Path(FLAGS.environment), Object, "mend it")
         folders = [*map(RunFolder, FLAGS.add)]
         added[FLAGS.name] = of_runs(folders, FLAGS.data, given, FLAGS.reference)
+    if FLAGS.add_table3:
+        folder = Path(FLAGS.add_table3)
+        added[FLAGS.name] = of_table3(folder, FLAGS.data, FLAGS.command or "")
     if FLAGS.add_benchmark:
         text = Path(FLAGS.add_benchmark).read_text(encoding="utf-8")
         try:
@@ -131,13 +141,35 @@ def of_runs(
             f"expected the same scores of each run, found {each}; score all with "
             "python -m experiments.evaluate"
         )
+    if given:
+        facts["noted by hand"] = ", ".join(given)
+    return Entry("training", what, commands[0], merged(starts) | (given or {}), rows, facts)
+
+
+def of_table3(folder: Path, what: str, typed: str) -> Entry:
+    """Return the entry of the table that experiments.table3 wrote, and of the runs beside it.
+
+    typed: its command. Raises InputError if a row has no run.
+    """
+    text = (folder / "table3.md").read_text(encoding="utf-8")
+    rows: list[Object] = [*read_table(text.replace(TABLE_HEAD, HEAD_OF_TABLE_3))]
+    runs = [*map(RunFolder, sorted(path.parent for path in folder.rglob("starts.jsonl")))]
+    seeds = {run.load_run().seed for run in runs}
+    found = {run.path.name.removeprefix("miniature-") for run in runs}
+    if missing := {row["row"] for row in rows} - found:
+        raise InputError(f"{folder}: expected the runs of {', '.join(missing)}, found none")
+    facts = {"seeds": ", ".join(map(str, sorted(seeds))), "perplexity and BLEU": "mean ± deviation"}
+    starts = [start for run in runs for start in starts_of(run)]
+    return Entry("table3", what, typed, merged(starts), rows, facts)
+
+
+def merged(starts: Sequence[Object]) -> Object:
+    """Return the environments of several starts as one, with each value that a name had."""
     environment: Object = {}
     for name in dict.fromkeys(name for start in starts for name in start):
         values = dict.fromkeys(str(start[name]) for start in starts if start.get(name) is not None)
         environment[name] = ", then ".join(values)
-    if given:
-        facts["noted by hand"] = ", ".join(given)
-    return Entry("training", what, commands[0], environment | (given or {}), rows, facts)
+    return environment
 
 
 def own_scores(folder: RunFolder, run: Run, reference: str | None) -> list[Object]:
@@ -227,7 +259,7 @@ def page() -> str:
     text = Path(__file__).with_name("results_page.md").read_text(encoding="utf-8")
     text = text.replace("{paper}", "\n".join(paper))
     text = text.replace("{scores}", scores_table(entries))
-    for section in ("training", "speed", "compilers"):
+    for section in ("training", "table3", "speed", "compilers"):
         own = [details(name, entry) for name, entry in entries.items() if entry.section == section]
         text = text.replace(f"{{{section}}}", "\n\n".join(own))
     for name in (entry.facts.get("experiment") for entry in entries.values()):
@@ -292,11 +324,12 @@ def define_flags() -> None:
     flags.DEFINE_multi_string("add", [], "Run folder whose scores to add; repeat it for each seed.")
     flags.DEFINE_string("reference", None, "Name of evaluate's --reference whose scores to add.")
     flags.DEFINE_string("add_benchmark", None, "File with the output of a benchmark to add.")
+    flags.DEFINE_string("add_table3", None, "Folder of experiments.table3 to add.")
     flags.DEFINE_string("name", None, "Name of the entry, and of its file.")
     flags.DEFINE_string("data", None, "Data of the training, or the work that was measured.")
     flags.DEFINE_string("published", "", "Published number and its source, as '41.02; Wu 2021'.")
     flags.DEFINE_string("note", "", "What a reader has to know, such as 'busy machine'.")
-    flags.DEFINE_string("command", None, "Command of a benchmark that has not printed it.")
+    flags.DEFINE_string("command", None, "Command of what is added, if no file has it.")
     meaning = "JSON file with what runs did not record of their versions, commit and machine."
     flags.DEFINE_string("environment", None, meaning)
 

@@ -2,16 +2,19 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from refusals import refusal
 from small_run import write_run
 
+from experiments.tables import Table3Row, miniature_table
 from jax_transformer.files import encode_json
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.runtime import environment
 from tools import results
+from tools.table3_plot import differences, draw
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"python": "3", "jax": "1", "commit": "abc", "processor": "x", "devices": "1 x cpu"}
@@ -108,6 +111,37 @@ def test_an_entry_of_runs_has_their_scores_minutes_and_environment(tmp_path):
     assert results.of_runs([first], "letters").environment == {}  # which `check` refuses
     entry = results.of_runs([first], "letters", ENVIRONMENT)
     assert (entry.environment, "commit" in entry.facts["noted by hand"]) == (ENVIRONMENT, True)
+
+
+def table3_folder(path: Path) -> Path:
+    """A folder of experiments.table3: two rows with two seeds each, and their table."""
+    rows = [
+        [Table3Row(f"miniature-{name}", perplexity + seed, bleu) for seed in (0, 2)]
+        for name, perplexity, bleu in (("base", 5, 30), ("C-N2", 9, 27))
+    ]
+    (path / "table3.md").write_text(miniature_table(rows), encoding="utf-8")
+    for seed, within in ((1, "."), (3, "seed-3")):
+        for name in ("base", "C-N2"):
+            folder = RunFolder(write_run(path / within / f"miniature-{name}"))
+            folder.write_run(replace(folder.load_run(), seed=seed))
+            folder.append_start(0)
+    return path
+
+
+@pytest.mark.slow
+def test_table_3_is_an_entry_with_its_seeds_and_a_plot_of_its_differences(tmp_path):
+    entry = results.of_table3(table3_folder(tmp_path), "letters", "python -m experiments.table3")
+    results.check("table3", entry)
+    base, shallow = entry.rows
+    assert (base["perplexity"], base["BLEU"]) == ("6.000 ± 1.414", "30.00 ± 0.00")
+    assert (shallow["the paper's row"], shallow["its BLEU"]) == ("C-N4", "25.3")
+    assert "6.000 ± 1.414" in results.details("table3", entry)
+    assert entry.facts["seeds"] == "1, 3"
+    (found,) = differences(entry.rows, "perplexity", seeds=2).values()
+    # Each mean has a standard error of sqrt(2) / sqrt(2) = 1, their difference sqrt(2).
+    assert found == pytest.approx((4, 2 * 2**0.5, 5.19 - 4.92), abs=1e-3)
+    draw(entry.rows, 2, tmp_path / "plot.svg")
+    assert "C-N2" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
 
 
 PRINTED = """command     python -m benchmarks.decode --workdir=/home/me/runs/demo
