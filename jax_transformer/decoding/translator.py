@@ -39,7 +39,7 @@ class PairScore:
 class Translator(LineSearch):
     """A trained model with its vocabularies, to translate lines and to score pairs of lines."""
 
-    usual_ratio = 4 / 3
+    usual_ratio = 1.5
 
     def program(self, request: Request) -> Program:
         """Return what the search of a request is compiled for."""
