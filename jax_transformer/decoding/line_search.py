@@ -365,7 +365,7 @@ class LineSearch(ABC):
     def _phrases(self, phrases: Sequence[str]) -> Phrases:
         """Return the automaton of phrases on the devices, padded to one of few shapes."""
         vocabulary = self.target_vocabulary
-        phrases = [readable(phrase, vocabulary.knows) for phrase in phrases]
+        phrases = [vocabulary.as_in_pieces(readable(each, vocabulary.knows)) for each in phrases]
         table = phrase_automaton(phrases, vocabulary.piece_texts, vocabulary.eos_id)
         rows = 1 << len(table.next_state).bit_length()
         padded = [np.resize(array, (rows, *array.shape[1:])) for array in table]

@@ -193,7 +193,9 @@ class _Group:
                 began += 1
         others = [pool for pool in self.pools if pool.lines and pool is not into]
         for pool, own in ((into, new), *((pool, []) for pool in others)):
-            done += pool.advance(own, 0 if self.waiting else steps(pool.size, self.width))
+            # Lines that wait must find slots in `into` soon, so it does no more than they need.
+            waits = self.waiting and pool is into
+            done += pool.advance(own, 0 if waits else steps(pool.size, self.width))
         self._free()
         return began
 
@@ -254,6 +256,8 @@ class LiveSearch:
         Returns the number of lines that have entered, and of those that were searched together.
         """
         busy = [group for group in self._groups if group.busy]
+        if not busy:  # another thread has called `close`
+            return 0, 0
         group = next((group for group in busy if group.total), busy[0])
         self._groups.remove(group)
         self._groups.append(group)

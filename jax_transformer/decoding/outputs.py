@@ -5,7 +5,7 @@ into one queue, and `outputs_now` does each at once.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -72,11 +72,12 @@ async def outputs(
     if first is None:  # in a file only a newline ends a line
         split_lines = (" ".join(text.splitlines()) for text in texts)
         single_lines(split_lines if request.split_sentences else texts, "lines")
-    single_lines(request.prefixes or [], "prefixes")
+        single_lines(request.prefixes or [], "prefixes")
     lines = lines_of(texts, first, request)
     if not request.split_sentences:
         return await _outputs(translator, lines, request, do, data)
-    each = await do(Work(split, (data.source_language,)), lines)
+    language, tags = data.source_language, tuple(translator.vocabulary.tags)
+    each = await do(Work(split, (language, tags)), lines)
     sentences = [sentence for line in each for sentence in line]
     found = zip(sentences, await _outputs(translator, sentences, request, do, data), strict=True)
     return [_joined([*islice(found, len(line))]) for line in each]
@@ -132,20 +133,24 @@ async def _outputs(
     return [[*islice(outputs, len(own))] for own in found]
 
 
-def split(language: str, lines: Sequence[Line]) -> list[list[Line]]:
-    """Return the sentences of each line, which have places and draws of their own."""
+def split(language: str, tags: tuple[str, ...], lines: Sequence[Line]) -> list[list[Line]]:
+    """Return the sentences of each line, which have places and draws of their own.
+
+    tags: those of the model. One that a line begins with stands before each of its sentences.
+    """
     sentences_of = sentence_splitter(language)
-    return [
-        [
-            line._replace(
-                text=sentence,
+
+    def sentences(line: Line) -> Iterator[Line]:
+        tag = next((tag for tag in tags if line.text.lstrip().startswith(tag)), "")
+        for number, text in enumerate(sentences_of(line.text)):
+            bare = text.strip() and not text.lstrip().startswith(tag)
+            yield line._replace(
+                text=f"{tag} {text}" if bare else text,
                 place=f"{line.place}, sentence {number + 1}",
                 number=(line.number + number * 2**20) % 2**31,
             )
-            for number, sentence in enumerate(sentences_of(line.text))
-        ]
-        for line in lines
-    ]
+
+    return [[*sentences(line)] for line in lines]
 
 
 def choose(

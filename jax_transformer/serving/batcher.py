@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 # work(kind, items) -> a result for each item
@@ -41,7 +41,8 @@ class QueueFullError(Exception):
 class _Job:
     kind: Hashable
     items: list[Any]
-    size: float  # of its largest item
+    largest: float  # size of an item
+    size: float  # of all
     turn: int
     results: "Future[list[Any]]"
     live: Live | None
@@ -56,14 +57,15 @@ class Batcher:
     """A queue of jobs, and the thread that does them, each in its turn.
 
     Jobs of a live kind enter work that goes on. Of the others, those of the same kind as the first
-    are done together with it, those of its size first, because a batch takes as long as its longest
-    item. So a single job is done at once, and under load batches grow. A part of all live work and
-    a batch are done in turn.
+    are done together with it, those with items of its size first, because a batch takes as long as
+    its longest item. So a single job is done at once, and under load batches grow. A part of all
+    live work and a batch are done in turn.
 
     work: a function from a kind and the items of one or more jobs to a result for each item. If it
       fails for several jobs, each is done again alone, so that one does not harm the others.
-    most_waiting, most_together: the largest number of items that may wait, and of those in a batch.
-    size: a function from an item to the work that it makes, in any unit.
+    most_waiting: the largest number of items that may wait.
+    size: a function from a kind and an item to the work that it makes.
+    most_together: the largest size of a batch; a single item may be larger.
     live: a function from a kind to its live work; None if its jobs are done in batches.
     on_batch: a function that is called for each batch, and each part of live work, with the number
       of items that begin with it, and of all that it is done for; set it to count.
@@ -75,7 +77,7 @@ class Batcher:
         *,
         most_waiting: int,
         most_together: int,
-        size: Callable[[Any], float] = lambda item: 0,
+        size: Callable[[Any, Any], float] = lambda kind, item: 1,
         live: Callable[[Any], Live | None] = lambda kind: None,
     ) -> None:
         """Start the thread."""
@@ -108,7 +110,13 @@ class Batcher:
         Raises QueueFullError if too many items wait already. If none waits, any number may come.
         """
         most, live = self._most_together, self._live(kind)
-        step = 1 if live else most
+        sizes = [self._size(kind, item) for item in items]
+        cuts, room = list[int](), -1.0
+        for first, size in enumerate(sizes):
+            if live or size > room:
+                cuts.append(first)
+                room = most
+            room -= size
         with self._changed:
             waiting = self.waiting
             too_many = waiting and waiting + len(items) > self._most_waiting and not follows
@@ -116,10 +124,10 @@ class Batcher:
                 raise QueueFullError
             self._submitted += 1
             jobs = list[_Job]()
-            for first in range(0, len(items), step):
-                part, turn = items[first : first + step], self._submitted + first // most
-                size = max(map(self._size, part))
-                jobs.append(_Job(kind, part, size, turn, Future(), live))
+            for number, (first, last) in enumerate(pairwise([*cuts, len(items)])):
+                own, part = sizes[first:last], items[first:last]
+                turn = self._submitted + (number // most if live else number)
+                jobs.append(_Job(kind, part, max(own), sum(own), turn, Future(), live))
             self._jobs.extend(jobs)
             self._changed.notify()
         return [job.results for job in jobs]
@@ -176,10 +184,9 @@ class Batcher:
                 return []
             first = min(others, key=lambda job: job.turn)
             alike = [job for job in others if job.kind == first.kind]
-            alike.sort(key=lambda job: (job is not first, abs(job.size - first.size)))
-            counts = accumulate(len(job.items) for job in alike)
-            both = zip(alike, counts, strict=True)
-            together = [job for job, count in both if count <= self._most_together]
+            alike.sort(key=lambda job: (job is not first, abs(job.largest - first.largest)))
+            both = zip(alike, accumulate(job.size for job in alike), strict=True)
+            together = [job for job, size in both if job is first or size <= self._most_together]
             return [job for job in together if job.results.set_running_or_notify_cancel()]
 
     def _do(self, jobs: list[_Job]) -> None:

@@ -35,6 +35,8 @@ from jax_transformer.serving.schemas import (
 )
 from jax_transformer.viewer.attention_page import attention_page
 
+_SHORT_LINE = 100  # characters, about as many as the least length of a batch holds
+
 
 class Service:
     """The answers to all requests of one model; the batcher's thread does all but text."""
@@ -56,7 +58,7 @@ class Service:
             Work.__call__,
             most_waiting=most_waiting,
             most_together=full,
-            size=lambda item: len(item[0]),
+            size=self._size,
             live=self.live,
         )
 
@@ -93,6 +95,12 @@ class Service:
         if work.function == self.translator.search and isinstance(needs, Needs) and needs.plain:
             return self._live_for(needs.program.n_best)
         return None
+
+    def _size(self, work: Work, item: tuple[str, ...]) -> float:
+        """Return the work that an item makes: that of a short line is 1."""
+        needs, beam_size = work.needs, self.decoding.beam_size
+        samples = needs.program.samples if isinstance(needs, Needs) else 0
+        return max(len(item[0]) / _SHORT_LINE, 1) * max(samples / beam_size, 1)
 
     async def outputs(self, body: TranslateRequest | ParseRequest) -> list[list[Output]]:
         """Return the outputs of each line. Raises InputError for what cannot be answered."""

@@ -213,6 +213,28 @@ def test_a_short_line_does_not_wait_for_a_long_one(fake):
     assert all(each.done() for each in long)
 
 
+def test_a_line_goes_on_while_others_wait_for_larger_slots(fake, monkeypatch):
+    search, _ = fake
+    monkeypatch.setattr(live_search, "steps", lambda size, width: 4)
+    live = LiveSearch(search, 1)
+    early = add(live, "x" * 12)
+    live.advance()
+    later = [add(live, "y") for _ in range(40)]
+    for _ in range(4):
+        live.advance()
+    assert early.done()
+    assert not later[-1].running()
+    live.close()
+    assert live.advance() != (0, 0)
+
+
+def test_a_search_that_was_closed_with_nothing_to_do_does_nothing(fake):
+    live = LiveSearch(fake[0], 1)
+    assert [*live.warm_up()]
+    live.close()
+    assert live.advance() == (0, 0)
+
+
 def test_a_line_that_is_too_long_for_its_search_is_searched_in_another(fake):
     search, streams = fake
     streams[0].usual = 30

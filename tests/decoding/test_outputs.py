@@ -19,7 +19,7 @@ from jax_transformer.decoding import generate
 from jax_transformer.decoding.ensemble import Ensemble
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.decoding.line_search import Line
-from jax_transformer.decoding.outputs import outputs_now
+from jax_transformer.decoding.outputs import outputs_now, split
 from jax_transformer.decoding.request import Request, request_of
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
@@ -149,6 +149,38 @@ def test_words_that_their_last_piece_ends_cannot_be_continued():
     options = {"prefixes": ["a"], "inside_word": True}
     error = refusal(translator.translate_lines, ["at"], 1, request_of(options, "translate"))
     assert error.startswith("inside_word: ")
+
+
+def test_a_phrase_is_read_as_the_rules_of_moses_cut_it():
+    special: Any = {"bos_id": 2, "pad_id": 1, "eos_id": 2, "unk_id": 3}
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "E", "@-@", "Mail", "K\u00fcche", ",", "&amp;"]
+    content = BpeContent(pieces=pieces, merges=[], end_apart=False, moses=True, **special)
+    vocabulary = BpeVocabulary.make(content)
+    own = model_of(vocabulary), {}, vocabulary, DECODING
+    translator = Translator(*own, max_length=24, devices=Devices(1))
+    for phrase, tokens in (("E-Mail", [4, 5, 6]), ("K\u00fcche,", [7, 8]), ("E & Mail", [4, 9, 6])):
+        found, state = translator.phrases_for((phrase,)), 0
+        for token in tokens[:-1]:
+            assert not found.forbidden[state, token]
+            state = int(found.next_state[state, token])
+        last = int(found.next_state[state, tokens[-1]])
+        assert found.forbidden[state, tokens[-1]] | found.forbidden[last, vocabulary.eos_id]
+
+
+def test_the_sentences_of_a_line_have_its_tag():
+    pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
+    text = ">>fra<< A frog sat. It slept."
+    for given, tags in ((text, (">>deu<<", ">>fra<<")), (text.removeprefix(">>fra<< "), ("x",))):
+        (found,) = split("en", tags, [Line(given, "lines[0]")])
+        tag = ">>fra<< " * given.startswith(">")
+        assert [each.text for each in found] == [f"{tag}A frog sat.", f"{tag}It slept."]
+
+
+def test_a_prefix_in_a_file_ends_at_its_line_alone(translator_of):
+    request, data = Request(prefixes=("the\u2028cat",)), DataConfig()
+    ((found,),) = outputs_now(translator_of(), ["a cat"], request, data=data, first=1)
+    assert found.text.startswith("the cat")
+    assert refusal(outputs_now, translator_of(), ["a cat"], request, data=data)
 
 
 def test_no_output_has_a_forbidden_phrase_or_a_repetition(translate):

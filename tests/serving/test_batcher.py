@@ -86,14 +86,26 @@ def test_requests_of_others_come_between_the_parts_of_a_large_one(held):
 
 
 def test_those_of_the_size_of_the_oldest_join_it_first(held):
-    batcher = Batcher(held, most_waiting=99, most_together=3, size=abs)
+    batcher = Batcher(held, most_waiting=99, most_together=20, size=lambda kind, item: item)
     busy(batcher, held, item=0)
-    jobs = [batcher.submit("b", [number]) for number in (5, 90, 50, 6, 7, 91)]
+    jobs = [batcher.submit("b", [number]) for number in (5, 19, 6, 7, 50)]
     held.go.set()
     for job in jobs:
         results(job)
     batcher.close()
-    assert held.batches[1:] == [("b", [5, 6, 7]), ("b", [90, 91, 50])]
+    assert held.batches[1:] == [("b", [5, 6, 7]), ("b", [19]), ("b", [50])]
+
+
+def test_items_that_are_larger_are_done_in_smaller_batches(held):
+    batcher = Batcher(held, most_waiting=99, most_together=4, size=lambda kind, item: item)
+    busy(batcher, held, item=0)
+    assert batcher.submit("b", []) == []
+    jobs = [batcher.submit("b", [1, 1, 2, 3, 9, 1, 1]), batcher.submit("c", [1])]
+    held.go.set()
+    assert results(jobs[0]) == [f"b {item}" for item in (1, 1, 2, 3, 9, 1, 1)]
+    batcher.close()
+    kinds = [("b", [1, 1, 2]), ("b", [3]), ("c", [1]), ("b", [9]), ("b", [1, 1])]
+    assert held.batches[1:] == kinds
 
 
 def test_a_job_that_cannot_be_done_harms_no_other(batcher, held):

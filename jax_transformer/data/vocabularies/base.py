@@ -37,6 +37,7 @@ class Vocabulary(ABC):
     unk_id: int
     sentencepiece: bytes | None = None  # the content of the model's file, if there is one
     can_sample: bool = False  # at random: see `sample_words`
+    tags: Sequence[str] = ()  # of languages, one of which a text may begin with
 
     @cached_property
     def fingerprint(self) -> str:
@@ -84,6 +85,10 @@ class Vocabulary(ABC):
         table = str.maketrans(dict.fromkeys(spaces, _UNREADABLE))
         encoded = self.encode_batch([word.translate(table) for word in words])
         return [tokens or self.encode(_UNREADABLE) for tokens in encoded]
+
+    def as_in_pieces(self, text: str) -> str:
+        """Return text as its pieces spell it, such as words that are apart in them."""
+        return text
 
     def word_begins(self, tokens: Integer[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Return which tokens of a text begin a word, if `can_sample`."""

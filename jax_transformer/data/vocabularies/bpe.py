@@ -234,6 +234,10 @@ class BpeVocabulary(Vocabulary):
         """See `Vocabulary.knows`; what Moses' rules drop, such as a tab, is left to them."""
         return super().knows(character) or not self._encode_lines([character])[0]
 
+    def as_in_pieces(self, text: str) -> str:
+        """See `Vocabulary.as_in_pieces`: `l'eau` is `l &apos;eau` by Moses' rules."""
+        return " ".join(self._words(text))
+
     def sample_words(
         self, words: Sequence[list[int]], times: Sequence[int], rate: float, random: Generator
     ) -> list[list[int]]:
