@@ -91,6 +91,21 @@ def test_an_error_has_the_number_that_the_line_has_in_its_request(model):
     service.batcher.close()
 
 
+def test_a_batch_has_fewer_lines_if_each_is_more_work(model):
+    service, batches = Service(model, model.config.decoding), list[int]()  # of eight short lines
+
+    def work(_: Any, lines: list[Line]) -> list[Any]:
+        batches.append(len(lines))
+        return [[Translation(line.text, 0.0, 0.0, 1)] for line in lines]
+
+    service.batcher._work, service.batcher._live = work, lambda kind: None
+    together(service.outputs(asked(lines=["we"] * 9)))
+    together(service.outputs(asked(lines=["we"] * 12, samples=3)))  # 4 are drawn, for a beam of 3
+    together(service.outputs(asked(lines=["we" + " " * 398] * 3)))
+    assert batches == [8, 1, 6, 6, 2, 1]
+    service.batcher.close()
+
+
 @pytest.mark.slow
 def test_answers_are_those_of_the_model_though_requests_share_batches(model, service):
     plain, three, cooler, begun, chosen = together(
