@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import html
 import io
+import logging
 import lzma
 import os
 import re
@@ -21,13 +22,15 @@ from typing import IO, Any, cast
 
 from jax_transformer.data.scripts import is_blank, is_mark
 from jax_transformer.data.urls import absolute, bucket_errors, is_url, open_url, url_version
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, reason_of
 from jax_transformer.files import (
     BYTE_ORDER_MARK,
     check_pointer,
     check_regular,
     whole_file,
 )
+
+logger = logging.getLogger(__name__)
 
 SIDES = ("source", "target")
 
@@ -258,7 +261,13 @@ def file_fingerprint(path: str, cached: dict[str, Any]) -> dict[str, Any]:
     stamp: dict[str, Any] = {"path": full}
     try:
         if is_url(full):
-            stamp["version"] = url_version(full)
+            try:
+                stamp["version"] = url_version(full)
+            except (FileNotFoundError, InputError) as error:
+                if cached.get("path") != full:
+                    raise
+                logger.warning(f"{full}: not read ({reason_of(error)}); its tokens are used")
+                return cached
         else:
             status = os.stat(full)
             stamp |= {"bytes": status.st_size, "modified": status.st_mtime_ns}

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 LOCAL = (".partial", ".building", ".linking", ".orbax-checkpoint-tmp", ".corrupt", ".lock", "/lock")
 # These are fetched only on request.
 LARGE = ("checkpoints/", "averaged/", "tensorboard/", "tokens/train", "tokens/extra")
+LAST = "description/metadata"  # a checkpoint's file that is put when all others are there
 SECONDS = 30.0
 VERSIONS = 10**9  # seconds: copies have a time of change below it
 
@@ -62,8 +63,13 @@ class Bucket:
         return bool(names)
 
     def steps(self, folder: str) -> list[int]:
-        """Return the steps in a folder of checkpoints in the bucket."""
-        return sorted(int(name) for name in self._list(folder) if name.isdecimal())
+        """Return the steps in a folder of checkpoints in the bucket that are there as a whole."""
+        path = f"{self._root}/{folder}"
+        with bucket_errors(self.url), contextlib.suppress(FileNotFoundError):
+            self._files.invalidate_cache()
+            names = [name[len(path) + 1 :].split("/", 1) for name in self._files.find(path)]
+            return sorted(int(step) for step, *rest in names if rest == [LAST] and step.isdecimal())
+        return []
 
     def _list(self, folder: str) -> list[str]:
         path = f"{self._root}/{folder}".rstrip("/")
@@ -116,9 +122,13 @@ class Bucket:
         with self._alone(), bucket_errors(self.url):
             # The manifest after the files that it lists, and a changed config.json after it.
             begun = self._files.exists(f"{self._root}/config.json")
-            order = {MANIFEST: 1, "config.json": 2 if begun else -1}
+            order = {MANIFEST: 2, "config.json": 3 if begun else -1}
+
+            def place(file: tuple[str, float]) -> int:
+                return order.get(file[0], int(file[0].endswith(f"/{LAST}")))
+
             written = [file for file in self._here() if file[1] >= VERSIONS]
-            for name, changed in sorted(written, key=lambda file: order.get(file[0], 0)):
+            for name, changed in sorted(written, key=place):
                 path, there = self.local / name, f"{self._root}/{name}"
                 try:
                     if path.stat().st_nlink > 1:  # tokens of several runs: the time is to be ours

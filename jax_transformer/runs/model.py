@@ -254,7 +254,7 @@ def write_model(
     from jax_transformer.runs.averages import save_average  # Orbax takes a second to import
 
     folder.check_new()
-    with folder.written(), whole_folder(folder.path) as path:
+    with whole_folder(folder.path) as path:
         building = RunFolder(path)
         contents = {building.vocabulary: source.content}
         if target is not source:
@@ -265,3 +265,5 @@ def write_model(
             building.manifest.add(file, content)
         building.manifest.write()
         save_average(building.averaged, params, steps, building.manifest.copy())
+    with folder.written():  # only now: copying to a bucket makes the folder
+        pass

@@ -49,7 +49,7 @@ def requested_run(
 
     Without an experiment it is the folder's own run with changes; in a new folder that which
     `init_from` names, or the demo. With an experiment it is a new run, which takes only its files
-    from the folder. changes: settings, as in "model.d_k=16". given: the paths of text, trees,
+    and its seed from the folder. changes: settings, as in "model.d_k=16". given: the paths of text, trees,
     vocabularies and of the initial model.
     """
     folder.mend_manifest()
@@ -58,7 +58,8 @@ def requested_run(
     initial, parent = _initial(files), None
     if initial:
         trained, own = folder.trained_steps(), before and before.initial
-        kept = trained or not own  # else that model is still needed, and may have been moved
+        # Else that model is still needed, and was moved.
+        kept = trained or not own or RunFolder(own.run).config.exists()
         if before and not experiment and kept and (own or Initial("")).run != initial.run:
             raise InputError(
                 f"{folder.address}: expected a new folder for a run that continues from "
@@ -70,7 +71,8 @@ def requested_run(
     if before and not experiment:
         run = before if seed is None else dataclasses.replace(before, seed=seed)
     else:
-        run = _new_run(before, parent, experiment, 1 if seed is None else seed)
+        known = before.seed if before else 1
+        run = _new_run(before, parent, experiment, known if seed is None else seed)
     config = override(run.config, *changes)
     if config.data.task != run.config.data.task:
         raise InputError(

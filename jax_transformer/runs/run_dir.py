@@ -94,10 +94,13 @@ class Run(Declared):
     def fixed_settings(self) -> dict[str, Any]:
         """Return what the parameters depend on, by name, except for the text and vocabularies."""
         names = ("experiment", "seed", "corpus")
+        free: tuple[str, ...] = FREE_SETTINGS
+        if self.config.training.keep_best in ("bleu", "chrf"):  # scores of one kind are compared
+            free = tuple(name for name in FREE_SETTINGS if name != "data.bleu_")
         fixed = {
             name: value
             for name, value in settings(self.config).items()
-            if name not in END_SETTINGS and not name.startswith(FREE_SETTINGS)
+            if name not in END_SETTINGS and not name.startswith(free)
         }
         initial = self.initial or Initial("")
         origin = {"init_from": initial.run, "init_checkpoint": initial.checkpoint}
@@ -239,8 +242,15 @@ class RunFolder(DataFolder):
 
     def trained_steps(self) -> list[int]:
         """Return the steps that have a checkpoint, ascending."""
-        there = self.bucket.steps(self.checkpoints.name) if self.bucket else []
-        return sorted({*there, *saved_steps(self.checkpoints)})
+        return self._steps(self.checkpoints)
+
+    def averaged_steps(self) -> list[int]:
+        """Return the last steps of the averaged models, ascending."""
+        return self._steps(self.averaged)
+
+    def _steps(self, folder: Path) -> list[int]:
+        there = self.bucket.steps(folder.name) if self.bucket else []
+        return sorted({*there, *saved_steps(folder)})
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -330,7 +340,7 @@ def check_trainable(folder: RunFolder) -> None:
             f"{folder.address}: expected a run to train, found a model without text; give another "
             f"--workdir, and --init_from={folder.quoted} to continue from it"
         )
-    if not folder.trained_steps() and saved_steps(folder.averaged):
+    if not folder.trained_steps() and folder.averaged_steps():
         raise InputError(
             f"{folder.address}: expected checkpoints to continue from, found the averaged model "
             "alone, which training would replace; put them back, remove averaged/, or give "

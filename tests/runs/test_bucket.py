@@ -3,15 +3,22 @@
 import gzip
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
+from refusals import refusal
 
 from jax_transformer.data.text import file_fingerprint, read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.files import exclusive
+from jax_transformer.runs import averages, bucket
 from jax_transformer.runs.bucket import Bucket
+from jax_transformer.runs.load import load
+from jax_transformer.runs.request import requested_run
 from jax_transformer.runs.run_dir import RunFolder
+
+END = "description__metadata"  # the last file of a checkpoint
 
 
 @pytest.fixture
@@ -44,11 +51,14 @@ def content(folder):
 
 def test_what_one_machine_writes_and_changes_another_sees(machine, tmp_path):
     first = machine("first")
-    write(first.local, config="a", checkpoints__1__array="1", checkpoints__2__array="2")
+    write(first.local, config="a")
+    for step in "12":
+        write(first.local, **{f"checkpoints__{step}__{name}": step for name in ("array", END)})
     first.put()
     second = machine("second")
     second.fetch(lambda name: not name.startswith("checkpoints/1/"))
-    assert content(second.local) == {"config": "a", "checkpoints/2/array": "2"}
+    newest = {"checkpoints/2/array": "2", "checkpoints/2/description/metadata": "2"}
+    assert content(second.local) == {"config": "a", **newest}
     assert second.steps("checkpoints") == [1, 2]
     write(second.local, config="b")
     second.put()
@@ -105,8 +115,8 @@ def test_of_two_changes_the_newer_one_stays(machine, tmp_path):
     write(first.local, config="a", metrics="1")
     first.put()
     write(first.local, config="b", metrics="2")
-    for name, time in (("config", 2e9), ("metrics", 4e9)):
-        os.utime(first.local / name, (time, time))
+    for name, changed in (("config", 2e9), ("metrics", 4e9)):
+        os.utime(first.local / name, (changed, changed))
         os.utime(tmp_path / "bucket/runs/base" / name, (3e9, 3e9))
     first.fetch(bool)
     assert content(first.local) == {"config": "a", "metrics": "2"}
@@ -174,6 +184,51 @@ def test_a_score_that_another_machine_has_added_stays(machine, url):
     assert [entry["score"] for entry in training.read_results()] == [1, 2, 3]
 
 
+def test_a_checkpoint_counts_once_the_bucket_has_all_of_it(machine, monkeypatch):
+    first = machine("first")
+    names = [END, "_METADATA", "optimizer__array", "params__array"]
+    write(first.local, **{f"checkpoints__7__{name}": "x" for name in names})
+    put, files = type(first._files).put_file, []
+
+    def put_file(*arguments):
+        put(*arguments)
+        files.append(arguments[-1])
+        assert machine("second").steps("checkpoints") == ([7] if len(files) == len(names) else [])
+
+    monkeypatch.setattr(type(first._files), "put_file", put_file)
+    first.put()
+    assert len(files) == len(names)
+
+
+def test_a_model_whose_checkpoints_were_removed_from_the_bucket_is_not_trained_anew(
+    machine, url, small_run
+):
+    shutil.copytree(small_run, url.removeprefix("file://"))
+    assert machine("first").steps("averaged")
+    requested_run(RunFolder(url))
+    shutil.rmtree(f"{url}/checkpoints".removeprefix("file://"))
+    machine("second")
+    assert f"--init_from={url}" in refusal(requested_run, RunFolder(url))
+
+
+@pytest.mark.slow
+def test_a_model_that_takes_long_to_write_is_put_when_it_is_there(
+    machine, url, small_run, monkeypatch
+):
+    machine("first")
+    monkeypatch.setattr(bucket, "SECONDS", 0.01)
+    save = averages.save_average
+
+    def slowly(*arguments):
+        time.sleep(0.3)
+        save(*arguments)
+
+    monkeypatch.setattr(averages, "save_average", slowly)
+    load(small_run).save(url)
+    machine("second")
+    assert load(url).steps == load(small_run).steps
+
+
 def test_unfinished_files_and_the_lock_stay_here(machine, tmp_path):
     first = machine("first")
     unfinished = {
@@ -198,5 +253,11 @@ def test_text_is_read_from_a_bucket(tmp_path, name):
     assert file_fingerprint(url, known) is known
     (tmp_path / name).write_bytes(lines + lines)
     assert file_fingerprint(url, known)["digest"] != known["digest"]
+    (tmp_path / name).unlink()
+    assert file_fingerprint(url, known) is known  # its tokens are enough
+    assert "found nothing" in refusal(file_fingerprint, url, {})
+    elsewhere = {"path": "nowhere://text", "digest": "a"}
+    assert file_fingerprint("nowhere://text", elsewhere) is elsewhere
+    assert "expected a bucket" in refusal(file_fingerprint, "nowhere://text", {})
     with pytest.raises(InputError, match=r"expected a file at file://.*none, found nothing"):
         list(read_lines(f"file://{tmp_path}/none"))

@@ -1,5 +1,6 @@
 """The command that is derived from a run, parsed as a shell and experiments.train parse it."""
 
+import dataclasses
 import os
 import shlex
 import shutil
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from refusals import refusal
 
-from jax_transformer.config import override
+from jax_transformer.config import Config, override
 from jax_transformer.data.sources import Sources, Text, Trees, Vocabularies
 from jax_transformer.data.text import SIDES
 from jax_transformer.presets import EXPERIMENTS
@@ -64,12 +65,15 @@ def test_a_model_that_is_moved_before_anything_is_trained_from_it_is_named_anew(
     lines = tmp_path / "lines"
     lines.write_text("the door opens\n" * 9)
     text = {f"{split}_{side}": str(lines) for split in ("train", "dev") for side in SIDES}
+    other = str(shutil.copytree(small_run, tmp_path / "other"))
     for name in ("first", "moved"):
         parent = str(shutil.copytree(small_run, tmp_path / name))
         folder = RunFolder(tmp_path / "run")
         run = requested_run(folder, given={**text, "init_from": parent})
         prepare_run(run, folder)
         assert run.initial == Initial(parent)
+        another = {**text, "init_from": other}
+        assert "found another run" in refusal(requested_run, folder, given=another)
         shutil.rmtree(parent)
     shutil.copytree(small_run / "checkpoints", tmp_path / "run" / "checkpoints")
     again = {"init_from": str(small_run)}  # too late: the run is of the other one
@@ -118,6 +122,23 @@ def test_a_model_whose_checkpoints_were_removed_is_not_trained_anew_in_its_folde
     assert f"--init_from={folder.path}" in refusal(requested_run, folder)
     shutil.rmtree(folder.averaged)
     requested_run(folder)
+
+
+def test_the_seed_is_the_folder_s_unless_another_is_given(small_run, tmp_path):
+    folder = RunFolder(shutil.copytree(small_run, tmp_path / "run"))
+    folder.write_run(dataclasses.replace(folder.load_run(), seed=7))
+    seeds = [
+        requested_run(folder, name, seed).seed for name in (None, "base") for seed in (None, 2)
+    ]
+    assert seeds == [7, 2, 7, 2]
+
+
+def test_scores_that_are_compared_in_training_keep_their_rules():
+    for metric, fixed in (("bleu", True), ("chrf", True), ("loss", False), ("none", False)):
+        config = override(Config(), f"training.keep_best={metric}")
+        names = Run("base", 1, config).fixed_settings()
+        assert ("data.bleu_tokenize" in names, "data.bleu_lowercase" in names) == (fixed, fixed)
+        assert "decoding.beam_size" not in names
 
 
 def test_an_address_in_the_environment_is_no_folder_of_wmt(tmp_path, monkeypatch):
