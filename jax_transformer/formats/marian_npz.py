@@ -146,7 +146,8 @@ _EXPRESSIBLE: Accepted = {
     "transformer-disable-position-embeddings": [False],
     "transformer-attention-mask": ["default"],
 }
-_NORMALIZES_KEYS = (1, 11)  # Marian 1.10 applies the pre-norm to queries alone
+_APPROXIMATES_GELU = (1, 12, 0)  # and later versions compute it exactly
+_NORMALIZES_KEYS = (1, 11, 0)  # Marian 1.10 applies the pre-norm to queries alone
 _LETTERS = {"query": "q", "key": "k", "value": "v", "output": "o"}
 _MAPS = {  # a weight has W in the braces, a bias b
     **{f"self_attention/{role}": f"self_{{}}{letter}" for role, letter in _LETTERS.items()},
@@ -187,12 +188,19 @@ def read_model_settings(npz: Unread) -> dict[str, Any]:
         )
     options = read_yaml(npz.path, found.tobytes().rstrip(b"\0"))
     check_options(npz.path, options, {**dict.fromkeys(options), **_EXPRESSIBLE})
+    activation = options.get("transformer-ffn-activation", "swish")
+    if activation == "gelu" and _version(options) <= _APPROXIMATES_GELU:
+        raise InputError(
+            f"{npz.path}: expected a model with gelu of a Marian newer than 1.12.0, found version: "
+            f"{options.get('version')}, which computes x sigmoid(1.702 x) instead; this model "
+            "cannot be imported"
+        )
     return {
         **layout.depths([options.get("enc-depth"), options.get("dec-depth")]),
         "d_model": options.get("dim-emb"),
         "d_ff": options.get("transformer-dim-ffn"),
         "num_heads": options.get("transformer-heads"),
-        "activation": options.get("transformer-ffn-activation", "swish"),
+        "activation": activation,
         "attention_bias": True,
         "norm_position": _norm_position(npz.path, options),
         "norm_epsilon": 1e-6,
@@ -213,14 +221,19 @@ def _norm_position(path: Path, options: Mapping[str, Any]) -> str:
             'transformer-postprocess-top: expected "", "dan" and "" (post-norm), or "n", "da" and '
             f'"n" (pre-norm), found {found}; this model cannot be imported'
         )
-    version = re.match(r"v?(\d+)\.(\d+)", str(options.get("version", "")))
-    if position == "pre" and not (version and (*map(int, version.groups()),) >= _NORMALIZES_KEYS):
+    if position == "pre" and _version(options) < _NORMALIZES_KEYS:
         raise InputError(
             f"{path}: expected a pre-norm model of Marian 1.11 or newer, found version: "
             f"{options.get('version')}, which does not normalize keys and values; this model "
             "cannot be imported"
         )
     return position
+
+
+def _version(options: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the three numbers of Marian's version; zeros if there is none."""
+    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", str(options.get("version", "")))
+    return (*(int(number or 0) for number in found.groups()),) if found else (0, 0, 0)
 
 
 def take_embeddings(npz: Unread) -> tuple[Matrices, np.ndarray]:

@@ -170,7 +170,8 @@ class Parser(LineSearch):
         root = self.labels.root
         if rest:
             tags = tuple[Tree, ...]((self._common_tag, word) for word in rest)
-            return write_tree(("TOP" if root is None else root, (tree, *tags)))
+            label, children = with_root(tree, "TOP" if root is None else root)
+            return write_tree((label, (*children, *tags)))
         return write_tree(tree if root is None else with_root(tree, root))
 
     @property

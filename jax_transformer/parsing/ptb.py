@@ -36,13 +36,16 @@ _PAIR = re.compile(r"[^-_/|~]+([-_/|~])[^-_/|~]+")  # word-lemma
 _OUTERMOST = ROOTS - {""}
 
 
-def parse_trees(lines: Iterable[str], name: str, odd: "Oddities | None" = None) -> Iterator[Tree]:
+def parse_trees(
+    lines: Iterable[str], name: str, odd: "Oddities | None" = None, *, single: bool = False
+) -> Iterator[Tree]:
     """Stream the trees of a bracketing as written, with their outer brackets.
 
     A line may hold one tree, several, or a part of one (the .mrg layout). Blank lines are skipped,
     and so are lines of comments and markup between trees.
 
     name: the name of the text, for errors. odd: counts and removes what stands beside the trees.
+    single: True for one tree, in which a label of outer brackets may stand inside, too.
 
     Raises InputError, with line and column, for what is not a row of trees, and for a tree that
     opens inside an unfinished one, at the beginning of a line. If the first tree has such lines,
@@ -61,7 +64,7 @@ def parse_trees(lines: Iterable[str], name: str, odd: "Oddities | None" = None) 
         if depth > 0 and len(held) <= _MOST_LINES:
             continue
         text, first = "\n".join(held), number - len(held) + 1
-        trees, words = _trees(text, name, first)
+        trees, words = _trees(text, name, first, single)
         inside = _opened_inside(text) if held[1:] else None
         if inside and not flush:
             place = first + text.count("\n", 0, inside.start(1))
@@ -86,7 +89,7 @@ def parse_trees(lines: Iterable[str], name: str, odd: "Oddities | None" = None) 
             odd.count(words)
         yield from trees
     if held:
-        _trees("\n".join(held), name, number - len(held) + 1)  # raises the error
+        _trees("\n".join(held), name, number - len(held) + 1, single)  # raises the error
 
 
 def _opened_inside(text: str) -> re.Match[str] | None:
@@ -101,7 +104,7 @@ def parse_tree(text: str) -> Tree:
     >>> parse_tree("(NP (DT the) (NN dog))")
     ('NP', (('DT', 'the'), ('NN', 'dog')))
     """
-    trees = list(parse_trees(text.split("\n"), "the tree"))
+    trees = list(parse_trees(text.split("\n"), "the tree", single=True))
     if len(trees) != 1:
         raise InputError(f"the tree: expected one tree, found {len(trees)}; give one bracketing")
     return trees[0]
@@ -169,7 +172,9 @@ def _kind(tag: str, word: str) -> str:
     return pair[1] if pair else ""
 
 
-def _trees(text: str, name: str, first: int) -> tuple[list[Tree], list[tuple[str, str]]]:
+def _trees(
+    text: str, name: str, first: int, single: bool
+) -> tuple[list[Tree], list[tuple[str, str]]]:
     """Return the trees of a text, and their leaves. first: the number of its first line."""
 
     def line_and_column(index: int) -> tuple[int, int]:
@@ -199,7 +204,7 @@ def _trees(text: str, name: str, first: int) -> tuple[list[Tree], list[tuple[str
                 raise fault(start, "a word or constituents", f"none in ({label})", remedy)
             children.append((label, tuple(inner)))
         elif label or (other == "(" and not stack):
-            if stack and label == stack[0][1] and label in _OUTERMOST:
+            if stack and label == stack[0][1] and label in _OUTERMOST and not single:
                 opened, _ = line_and_column(stack[0][2])
                 expected = f"the tree that opens on line {opened} to be closed before"
                 raise fault(index, expected, f"another ({label} inside it", "close it")

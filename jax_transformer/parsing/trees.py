@@ -84,7 +84,7 @@ def without_root(tree: Tree) -> Tree:
     return label, children
 
 
-def with_root(tree: Tree, label: str = "TOP") -> Tree:
+def with_root(tree: Tree, label: str = "TOP") -> tuple[str, tuple[Tree, ...]]:
     """Put the tree in an outer bracket with this label, which replaces one already there."""
     if tree[0] in ROOTS and not isinstance(tree[1], str):
         return label, tree[1]

@@ -37,7 +37,8 @@ def attention_page(model: TrainedModel, source: str, target: str, *, forced: boo
         if forced or not str(error).startswith("target"):
             raise
         raise InputError(f"source: its translation cannot be shown: {error}") from None
-    views = _views(maps)
+    target_vocabulary = model.target_vocabulary
+    views = _views(maps, target_vocabulary.all_pieces[target_vocabulary.eos_id])
     weights = maps["encoder_0/self_attention"].weights
     layers = " + ".join(str(len(view["layers"])) for view in views[:2])
     content = {
@@ -68,13 +69,12 @@ def _bare(word: str) -> str:
     return word[kept[0] : kept[-1] + 1] if kept else word
 
 
-def _views(maps: Mapping[str, AttentionMap]) -> list[dict[str, Any]]:
+def _views(maps: Mapping[str, AttentionMap], end: str) -> list[dict[str, Any]]:
     """Return the content of each of VIEWS: queries, keys, and the weights of every layer.
 
     The decoder reads the target shifted right: its position t reads target token t - 1, which is
-    the begin mark at 0, and predicts token t.
+    the begin mark at 0, and predicts token t, the last one `end`.
     """
-    end = maps["encoder_0/self_attention"].keys[-1]
     shown = []
     for title, name, hint in VIEWS:
         numbered = map(name.format, count())

@@ -55,10 +55,15 @@ def page_of(maps: dict[str, np.ndarray], alignment=()) -> str:
     return drawn_page(source, target, given, alignment)
 
 
-def drawn_page(source: str, target: str, maps: dict[str, AttentionMap], alignment=()) -> str:
-    """The page of a model that there is not."""
+def drawn_page(
+    source: str, target: str, maps: dict[str, AttentionMap], alignment=(), end="</s>"
+) -> str:
+    """The page of a model that there is not, whose outputs have an end mark of their own."""
     model: Any = SimpleNamespace(
-        attention_maps=lambda *_: maps, align=lambda *_: [alignment], description="drawn at random"
+        attention_maps=lambda *_: maps,
+        align=lambda *_: [alignment],
+        description="drawn at random",
+        target_vocabulary=SimpleNamespace(all_pieces=["<pad>", end], eos_id=1),
     )
     return attention_page(model, source, target, forced=False)
 
@@ -68,6 +73,12 @@ def with_pieces(name: str, weights: np.ndarray) -> AttentionMap:
     read = ["<s>", *TARGET[:-1]]
     queries = SOURCE if name.startswith("encoder") else read
     return AttentionMap(weights, queries, read if "decoder_" in name and "self" in name else SOURCE)
+
+
+def test_the_decoder_writes_the_end_mark_of_its_own_vocabulary():
+    maps = {name: with_pieces(name, weights[0]) for name, weights in random_maps().items()}
+    page = drawn_page("one", "two", maps, end="END")
+    assert re.findall('"writes": ?"([^"]*)"', page)[len(TARGET) - 1 :: len(TARGET)] == ["END"] * 2
 
 
 @pytest.fixture

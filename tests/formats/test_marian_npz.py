@@ -140,6 +140,17 @@ def test_pre_norm_models_of_versions_with_other_keys_and_values_are_refused(fold
         assert str(version) in message
 
 
+def test_gelu_of_versions_that_approximate_it_is_refused(folder):
+    changes = {"transformer-ffn-activation": "gelu"}
+    for version in ("v1.12.0 65bf82f 2023-02-21", "v1.11.5", None):
+        set_option(folder, version=version, **changes)
+        message = refusal(read_marian_npz, folder)
+        assert "1.12.0" in message
+        assert str(version) in message
+    set_option(folder, version="v1.12.42 abc", **changes)
+    assert read_marian_npz(folder).model.activation == "gelu"
+
+
 def test_nothing_is_unpickled(folder):
     class Opens:
         def __reduce__(self) -> Any:

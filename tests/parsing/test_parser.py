@@ -152,6 +152,13 @@ def test_words_beyond_max_length_follow_the_tree(trained, parser, caplog):
     assert warning.getMessage().startswith("line 7: expected at most 23 tokens")
 
 
+def test_words_that_follow_a_tree_are_in_its_outer_bracket(parser):
+    tag = parser._common_tag
+    for label in ("ROOT", "TOP"):
+        written = parser._written((label, (("NN", "a"), ("VB", "b"))), ["c", "d"])
+        assert written == f"(ROOT (NN a) (VB b) ({tag} c) ({tag} d))"
+
+
 @pytest.mark.slow
 def test_n_best_trees_are_distinct_and_ordered_and_a_line_end_separates_words(parser):
     parsed = parser.translate_lines([*lines(10, 8), "a b\nc", "a b c"], request=THREE)

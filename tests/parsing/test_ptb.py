@@ -157,3 +157,10 @@ def test_a_bracket_left_open_does_not_read_a_whole_corpus():
     with pytest.raises(InputError, match=r"line 1, column 1.*closed.*20,001"):
         list(parse_trees(lines(), "corpus"))
     assert taken == 20_000
+
+
+def test_one_tree_may_have_an_outer_label_inside():
+    text = "(TOP (S (TOP (NN a))))"  # as a parser may write it
+    assert write_tree(parse_tree(text)) == text
+    with pytest.raises(InputError, match=r"another \(TOP inside it"):
+        parsed(text)
