@@ -9,8 +9,8 @@ python -m tools.results
 --add takes the runs of one command, which differ in their seed; with --reference, their scores of
 a text that `evaluate` was given. --add_benchmark takes what a benchmark has printed, the JSON of
 benchmarks.accelerator, or the lines of benchmarks.compile_for --json. --add_table3 takes the folder
-of experiments.table3. The prose of the page is
-tools/results_page.md. An entry without its command, commit, versions or machine is refused.
+of experiments.table3. The prose of the page is tools/results_page.md. An entry without its command,
+commit, versions or machine is refused.
 """
 
 import json
