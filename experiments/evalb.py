@@ -35,7 +35,10 @@ CUTOFF_LEN = define_integer(
     "cutoff_len", None, "Also score the sentences of up to this many words.", lower_bound=0
 )
 MAX_ERROR = define_integer(
-    "max_error", None, "Stop after more error sentences than this.", lower_bound=0
+    "max_error",
+    None,
+    "Stop at the second error sentence beyond this number, as EVALB does.",
+    lower_bound=0,
 )
 
 

@@ -126,7 +126,8 @@ def measured_scores(runs: str) -> dict[str, list[str]]:
         if run.experiment in EXPERIMENTS:
             own = settings(EXPERIMENTS[run.experiment].config())
             other = differing_settings(settings(run.config), own)
-        if run.corpus in DATASETS and not run.sources.data_dir:
+        files = run.sources.train or run.sources.test
+        if files or (run.corpus in DATASETS and not run.sources.data_dir):
             other.append("text of its own files")
         note = f", not the experiment's settings: {'; '.join(other)}" if other else ""
         lines = [f"{name}: {score}{note}" for score in scores] or [f"{name}: no score yet"]

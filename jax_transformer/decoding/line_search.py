@@ -57,6 +57,14 @@ class Translation:
     constrained: bool = False
 
 
+def distinct(translations: Sequence[Translation]) -> list[Translation]:
+    """Return the first output with each text, in order."""
+    best: dict[str, Translation] = {}
+    for each in translations:
+        best.setdefault(each.text, each)
+    return list(best.values())
+
+
 class Hypothesis(NamedTuple):
     """One output of a search, as in `Hypotheses`; PAD follows its EOS."""
 

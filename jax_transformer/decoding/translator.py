@@ -15,6 +15,7 @@ from jax_transformer.decoding.line_search import (
     LineSearch,
     Sentence,
     Translation,
+    distinct,
     not_finite,
     places,
     warn,
@@ -77,7 +78,7 @@ class Translator(LineSearch):
         outputs, request = self._translations(found), sentence.line.request
         if request.samples:
             return outputs[: request.samples]
-        return _distinct(outputs)[: None if request.mbr else request.n_best]
+        return distinct(outputs)[: None if request.mbr else request.n_best]
 
     def with_token_log_probs(self, items: Sequence[tuple[str, Translation]]) -> list[Translation]:
         """Return the translations, each given with its line, with log P of each of their tokens."""
@@ -175,11 +176,3 @@ class Translator(LineSearch):
             Translation(text, each.score, each.log_prob, len(own), tuple(own))
             for text, each, own in zip(texts, found, tokens, strict=True)
         ]
-
-
-def _distinct(translations: Sequence[Translation]) -> list[Translation]:
-    """Return the best translation with each text, in order."""
-    best: dict[str, Translation] = {}
-    for each in translations:
-        best.setdefault(each.text, each)
-    return list(best.values())

@@ -17,16 +17,28 @@ def alignment_error_rate(
     found: A, the links of each pair. gold: the links of each pair that are sure, S, and those that
     are possible, P, which need not repeat the sure ones.
 
+    Raises InputError for lists of different lengths, or if there is no link that is found or sure.
+
     Two of three links are sure ones, one is possible; a fourth link, a sure one, is missed:
 
     >>> gold = [([(0, 0), (1, 1), (3, 2)], [(2, 1)])]
     >>> alignment_error_rate([[(0, 0), (1, 1), (2, 1)]], gold)  # 1 - (2 + 3) / (3 + 3)
     0.16666666666666663
     """
+    found, gold = list(found), list(gold)
+    if len(found) != len(gold):
+        raise InputError(
+            f"expected gold links for each pair, found {len(found):,} pairs and {len(gold):,} with "
+            "gold links; give those of the same pairs"
+        )
     right = total = 0
     for links, (sure, possible) in zip(found, gold, strict=True):
         right += len({*links} & {*sure}) + len({*links} & {*sure, *possible})
         total += len({*links}) + len({*sure})
+    if not total:
+        raise InputError(
+            "expected a link that was found or is sure, found none; give aligned pairs"
+        )
     return 1 - right / total
 
 

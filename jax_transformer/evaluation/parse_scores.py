@@ -15,6 +15,7 @@ from jax_transformer.parsing.trees import (
     map_tree,
     normalize,
     with_root,
+    without_root,
     write_tree,
 )
 
@@ -75,7 +76,10 @@ def check_words(sources: Sequence[str], golds: Sequence[str]) -> None:
             raise InputError(
                 f"references[{number}]: expected a tree, found a blank; leave the sentence out"
             )
-        tree = normalize(parse_tree(gold))
+        try:
+            tree = normalize(parse_tree(gold))
+        except InputError as error:
+            raise InputError(f"references[{number}]: {error}") from error
         words = " ".join(escaped(word) for _, word in leaves(tree)) if tree else ""
         if " ".join(map(escaped, words_of(source))) != words:
             raise InputError(
@@ -113,7 +117,7 @@ def _tagged(text: str, gold: str) -> str:
 
 def _in_top(text: str) -> str:
     tree = map_tree(parse_tree(text), lambda tag, word: (category(tag), word)) if text else None
-    return write_tree(with_root(tree)) if tree else ""
+    return write_tree(with_root(without_root(tree))) if tree else ""
 
 
 def _f1(metric: str, result: Total, more: str = "") -> Score:

@@ -17,6 +17,7 @@ from jax_transformer.decoding.line_search import (
     LineSearch,
     Sentence,
     Translation,
+    distinct,
     hypotheses,
     not_finite,
     warn,
@@ -128,12 +129,14 @@ class Parser(LineSearch):
         Raises InputError if the model's scores are not finite.
         """
         n_best = sentences[0].line.request.n_best if sentences else 1
-        trees = [[tree for tree in own if tree] if own and own[0] else [] for own in outputs]
+        # Two outputs that differ in their outer bracket alone are written alike.
+        free = [[tree for tree in own if tree] if own and own[0] else [] for own in outputs]
+        trees = [distinct(own) for own in free]
         second = [
             each.tokens if None in own else [] for each, own in zip(sentences, outputs, strict=True)
         ]
         for row, found in self._constrained(second, sentences, n_best):
-            other = [tree for tree in self.written(sentences[row], found) if tree]
+            other = distinct([tree for tree in self.written(sentences[row], found) if tree])
             if not other:
                 raise not_finite(sentences[row].line.place, "an output")
             trees[row] = _merged(trees[row], other)[:n_best]

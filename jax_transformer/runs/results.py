@@ -126,7 +126,8 @@ def save_scores(folder: RunFolder, found: "Evaluation", facts: dict[str, Any]) -
     numbers = ("alpha", "patience", "max_extra_length")
     changed = [f"{n}{search[n]:g}" for n in numbers if search[n] != own[n]]
     changed += [search[n] for n in ("length_penalty",) if search[n] != own[n]]
-    changed += ["narrowing"] if search["narrowing"] > own["narrowing"] else []
+    if search["narrowing"] != own["narrowing"]:
+        changed.append("narrowing" if search["narrowing"] else "no-narrowing")
     split = facts["split"].replace("/", "_")
     if "references" in facts:  # the text is not the run's, and has its digest at the end
         split, _, digest = split.rpartition("-")

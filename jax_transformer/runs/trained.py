@@ -178,7 +178,7 @@ class Trained(ABC):
         bootstrap: number of bootstrap resamples for 95% intervals of BLEU and chrF, such as 1000.
 
         The result has `texts`, `scores` (BLEU, the paper's BLEU and chrF; EVALB's of a parser),
-        `losses` (with the perplexity), and `facts` (the number of sentences, seconds, and the
+        `losses` (with the perplexity; an ensemble has none), and `facts` (the number of sentences, seconds, and the
         settings of the search). Nothing is written.
 
         Raises InputError for one str in place of a list, lists of different lengths, only blank
@@ -200,7 +200,8 @@ class Trained(ABC):
         first, *others = every
         translator = self._cached_translator(config.decoding)
         own = translator.with_params(translator.params)  # a copy, which counts its own progress
-        return evaluate(own, config, sources, first, bootstrap=bootstrap, others=others)
+        more = {"bootstrap": bootstrap, "others": others, "loss": self._decoded()[2] is None}
+        return evaluate(own, config, sources, first, **more)
 
     def translator(
         self, decoding: DecodingConfig | None = None, *, devices: Devices | None = None

@@ -26,3 +26,10 @@ def test_the_rate_is_that_of_och_and_ney(found, expected):
 @pytest.mark.parametrize("line", ["0", "0-0 1", "0-0-0", "0x1", "-1-0", "0-\u0661"])
 def test_a_line_of_something_else_is_refused(line):
     assert repr(line.split()[-1]) in refusal(parse_gold, line)
+
+
+def test_gold_links_of_other_pairs_and_no_links_are_refused():
+    assert "found 1 pairs and 2 with gold links" in refusal(
+        alignment_error_rate, [[]], [([], [])] * 2
+    )
+    assert "found none" in refusal(alignment_error_rate, [[]], [([], [(0, 0)])])

@@ -3,7 +3,7 @@
 import pytest
 
 from jax_transformer.errors import InputError
-from jax_transformer.evaluation.parse_scores import parse_scores, tree_f1
+from jax_transformer.evaluation.parse_scores import check_words, parse_scores, tree_f1
 
 CAT = "( (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (PRP her))) (. .)))"
 DOG = "( (S (NP (DT the) (NN dog)) (VP (VBZ runs)) (. .)))"
@@ -28,8 +28,15 @@ def test_without_the_constraint_a_sentence_has_a_flat_tree_and_is_not_left_out()
 
 @pytest.mark.parametrize("root", ["", "TOP", "ROOT", "S1", "VROOT"])
 def test_an_outer_bracket_does_not_count(root):
-    score = tree_f1([f"({root} (S (NN a)) ($. .))"], [f"({root} (X (NN a)) ($. .))"])
-    assert score.detail.startswith("recall 0.00, precision 0.00")
+    gold, text = f"({root} (S (NN a)) ($. .))", f"({root} (X (NN a)) ($. .))"
+    for one in (gold, f"( {gold})"):  # a gold tree may have two of them
+        assert tree_f1([one], [text]).detail.startswith("recall 0.00, precision 0.00")
+        assert tree_f1([one], [gold]).detail.startswith("recall 100.00, precision 100.00")
+
+
+def test_a_gold_tree_that_cannot_be_read_is_named():
+    with pytest.raises(InputError, match=r"references\[1\]: "):
+        check_words(["a", "a"], ["(S (NN a))", "(S (NN a)"])
 
 
 def test_tags_of_gold_trees_count_without_functions_which_no_parser_writes():

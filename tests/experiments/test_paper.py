@@ -11,6 +11,7 @@ from commands import command_module, run_command, setting_flags, text_flags
 from experiments.tables import score_table
 from jax_transformer import progress
 from jax_transformer.config import Config, override, settings
+from jax_transformer.data.sources import Sources, Trees
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.score import Score
 from jax_transformer.files import write_text
@@ -216,6 +217,16 @@ def test_the_command_prints_table_4_with_the_scores_of_its_runs_below(runs, monk
     # Runs of rows that are not printed are below the table.
     assert re.search(r"^runs of table3-base,.*\n\nthree: perplexity ", output, re.MULTILINE)
     assert output.count("imported: no score") == 1
+
+
+def test_a_score_on_other_trees_than_the_papers_is_noted(tmp_path):
+    folder = RunFolder(tmp_path / "craft")
+    sources = Sources.named({"train_trees": ["craft.mrg"]}, Trees)
+    folder.write_run(Run("wsj", 1, find_experiment("wsj").config(), sources=sources))
+    score = {"metric": "f1", "score": 90.0, "split": "dev", "checkpoint": "averaged"}
+    folder.append_results([{**score, "steps": [100], "signature": "COLLINS.prm"}])
+    (line,) = measured_scores(str(tmp_path))["wsj"]
+    assert line.endswith("not the experiment's settings: text of its own files")
 
 
 def test_a_damaged_run_is_left_out_with_a_warning(runs, tmp_path, caplog):

@@ -192,6 +192,17 @@ def test_a_no_break_space_is_part_of_a_label(vocabulary):
     assert found.text == write_tree(tree)
 
 
+def test_two_outputs_that_are_written_alike_are_one(vocabulary):
+    parser = untrained(vocabulary, parse_tree("( (UH a) (. .))"))
+    sentences = parser.read(lines_of(["a"], 1))
+    names = ["UH", "TOP UH /TOP"]
+    symbols = parser.labels.encode_batch([name.replace("TOP UH", "(TOP UH") for name in names])
+    found = [Hypothesis(tokens, -i, -i) for i, tokens in enumerate(symbols)]
+    outputs = parser.written(sentences[0], found)
+    assert [each and each.text for each in outputs] == ["( (UH a))"] * 2
+    assert parser.completed(sentences, [outputs]) == [outputs[:1]]
+
+
 @pytest.mark.parametrize(
     "word", ["a\u00a0b", "a\u200bb", "\ufeffb", "a\u2581b", "\u200b", "\u200d", "\ufffd"]
 )

@@ -68,6 +68,13 @@ def test_it_shows_all_members_and_has_nothing_that_belongs_to_one(ensemble):
     assert ensemble.config.data == first.config.data
 
 
+def test_it_is_evaluated_by_its_outputs_and_has_no_loss(ensemble):
+    found = ensemble.evaluate(LINE, TARGET)
+    assert found.texts == ensemble.translate(LINE)
+    assert {score.metric for score in found.scores} >= {"bleu", "chrf"}
+    assert not found.losses
+
+
 def test_another_vocabulary_is_refused(runs, tmp_path):
     other = write_run(tmp_path / "other", lines=[*LINES, "quite another text"])
     assert "expected the task and the vocabulary of" in refusal(jt.load, [runs[0], other])

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import warnings
+from typing import Any
 
 import pytest
 from refusals import refusal
@@ -211,12 +212,15 @@ def test_translations_by_another_search_do_not_replace_those_by_the_runs_own(fol
     own = folder.load_run().config.decoding
     facts = {"split": "test", "checkpoint": "last", "steps": [2]}
     searches = [{name: getattr(own, name) for name in SEARCH}]
-    searches += [{**searches[0], "max_extra_length": 1}, {**searches[0], "patience": 1.0}]
+    changes: list[dict[str, Any]] = [
+        *({"max_extra_length": 1}, {"patience": 1.0}, {"narrowing": not own.narrowing})
+    ]
+    searches += [{**searches[0], **change} for change in changes]
     names = [
         save_scores(folder, Evaluation(["a"], [False], search), facts).name for search in searches
     ]
     assert names[0] == "test.last.beam4.txt"
-    assert len({*names}) == 3
+    assert len({*names}) == 4
 
 
 def test_two_processes_that_append_results_at_once_lose_none(folder):
