@@ -1,5 +1,6 @@
 """Files in buckets: gs://bucket/name, s3://bucket/name, and others that fsspec supports."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,12 +61,17 @@ def bucket_version(info: dict[str, Any]) -> str:
 
 @contextmanager
 def bucket_errors(url: str) -> Iterator[None]:
-    """Turn all errors of the libraries of buckets, except for a missing file, into InputError."""
+    """Turn all errors of the libraries of buckets into InputError.
+
+    Except for a missing file, and for a full disk.
+    """
     try:
         yield
     except (FileNotFoundError, InputError):
         raise
     except Exception as error:  # each library has its own kinds, most of them not OSError
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # of this machine's disk
         remedy = "check the address, the network and your credentials"
         if isinstance(error, ImportError | ValueError):
             remedy = f"install what reads it, for gs:// and s3:// with {install_command('buckets')}"

@@ -217,7 +217,7 @@ class BeamSearch:
     def advance(self, beam: Beam, step: Step, allowed: Allowed | None = None) -> Beam:
         """Make the hypotheses of each sentence one token longer."""
         # Rounded, because 25 * 2.2 is a little more than 55.
-        enough_ended = math.ceil(round(self.beam_size * self.patience, 6))
+        enough_ended = max(math.ceil(round(self.beam_size * self.patience, 6)), 1)
         best = beam.log_probs[:, 0]
         all_given = (beam.position == beam.given) & (best > -jnp.inf)
         beam = beam._replace(given_log_probs=jnp.where(all_given, best, beam.given_log_probs))

@@ -24,7 +24,7 @@ def mean(
 
     weights: one for each; their sum is 1.
     """
-    column = jnp.array(weights).reshape(-1, *[1] * jnp.ndim(log_probs[0]))
+    column = jnp.array(weights, jnp.float32).reshape(-1, *[1] * jnp.ndim(log_probs[0]))
     return jax.nn.logsumexp(jnp.stack(log_probs), axis=0, b=column)
 
 

@@ -148,10 +148,12 @@ class LineSearch(ABC):
     incomplete then are searched again up to their length limits. Results equal those of a single
     full-length search.
 
+    Samples are drawn in batches of no more hypotheses than those of a search.
+
     Three attributes may be set. advance: a function that is called with the number of lines done
     since its last call. sample_counts: the numbers of samples to compile searches for; the next
-    larger one is drawn, in batches of no more hypotheses than those of a search. keeps_words: True
-    for lines of a corpus, whose words trees have as they are typed.
+    larger one is drawn. keeps_words: True for lines of a corpus, whose words trees have as they are
+    typed.
     """
 
     usual_ratio: float  # output tokens per source token; enough for most searches
@@ -330,7 +332,7 @@ class LineSearch(ABC):
         one = lines[0].request if lines else PLAIN
         phrases = self.phrases_for(one.without) if one.without else None
         program, most = self.program(one), self.decoding.batch_tokens
-        if self.sample_counts and program.samples > (beam_size := self.decoding.beam_size):
+        if program.samples > (beam_size := self.decoding.beam_size):
             most = max(most * beam_size // program.samples, 1)
 
         def batches(encoded: Sequence[list[int]]) -> Iterator[tuple[list[int], Rows]]:

@@ -102,7 +102,10 @@ class Request(Declared):
         ),
     ] = None
     samples: Annotated[
-        Count, Meaning("Number of outputs sampled for each line instead of a search (0: search).")
+        int,
+        Ge(0),
+        Le(10_000),
+        Meaning("Number of outputs sampled for each line instead of a search (0: search)."),
     ] = 0
     temperature: Annotated[
         float,

@@ -164,7 +164,10 @@ def search_in_slots(
         slots = call.slots
 
         def own(state: State, token: Array, position: Array) -> tuple[Array, State]:
-            rows = jnp.repeat(position, search.beam_size)
+            # A slot whose sentence is at its end is stepped on until another comes. Beyond the last
+            # position a learned table has NaN, which would stay in the cache.
+            last = search.length - 1
+            rows = jnp.repeat(jnp.minimum(position, last), search.beam_size)
             return step(slots.memory, state, token, rows, slots.column)
 
         beam = search.advance(slots.beam, own)

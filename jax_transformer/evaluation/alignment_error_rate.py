@@ -36,9 +36,7 @@ def alignment_error_rate(
         right += len({*links} & {*sure}) + len({*links} & {*sure, *possible})
         total += len({*links}) + len({*sure})
     if not total:
-        raise InputError(
-            "expected a link that was found or is sure, found none; give aligned pairs"
-        )
+        raise InputError("expected links that were found or are sure, found none; align the pairs")
     return 1 - right / total
 
 

@@ -88,19 +88,25 @@ class Bucket:
         with self._alone(), bucket_errors(self.url):
             self._files.invalidate_cache()
             found = self._files.find(self._root, detail=True)
-            there = {  # without the marks that consoles put for folders
-                path[len(self._root) + 1 :]: info
-                for path, info in found.items()
-                if not path.endswith("/")
+            names = {path[len(self._root) + 1 :]: info for path, info in found.items()}
+            # Without the marks that consoles put for folders, which end in a slash, and without
+            # names that lead out of the folder, which object stores allow.
+            there = {
+                name: info
+                for name, info in names.items()
+                if not {*name.split("/")} & {"", ".", ".."}
             }
             for name, info in there.items():
                 if wanted(name) and self._is_behind(name, info):
                     path = self.local / name
                     path.parent.mkdir(parents=True, exist_ok=True)
                     partial = path.with_name(f"{path.name}.partial")
-                    self._files.get_file(f"{self._root}/{name}", str(partial))
-                    os.utime(partial, (0, _version(info)))
-                    partial.replace(path)
+                    try:
+                        self._files.get_file(f"{self._root}/{name}", str(partial))
+                        os.utime(partial, (0, _version(info)))
+                        partial.replace(path)
+                    finally:
+                        partial.unlink(missing_ok=True)
             for name, changed in self._here():
                 if changed < VERSIONS and name not in there:
                     (self.local / name).unlink()
@@ -137,8 +143,10 @@ class Bucket:
                         partial.replace(path)
                     self._files.put_file(str(path), there)
                     self._files.invalidate_cache()
-                    if path.stat().st_mtime == changed:  # else it is put again
-                        os.utime(path, (0, _version(self._files.info(there))))
+                    version = _version(self._files.info(there))
+                    same = path.stat().st_mtime == changed
+                    # Else it is put again, and is newer than what is there until then.
+                    os.utime(path, (0, version) if same else None)
                 except FileNotFoundError:
                     if path.exists():  # else it belonged to an old checkpoint, deleted meanwhile
                         raise InputError(
@@ -171,8 +179,11 @@ class Bucket:
         for folder, _, names in sorted(os.walk(self.local)):  # it skips folders that vanish
             for path in sorted(Path(folder, name) for name in names):
                 name = path.relative_to(self.local).as_posix()
+                local = any(part in f"/{name}" for part in LOCAL)
+                if name.startswith("translations/"):  # named after files of the user
+                    local = name.endswith(".partial")
                 with contextlib.suppress(FileNotFoundError):
-                    if not any(part in f"/{name}" for part in LOCAL):
+                    if not local:
                         yield name, path.stat().st_mtime
 
     @contextlib.contextmanager

@@ -178,8 +178,8 @@ class Trained(ABC):
         bootstrap: number of bootstrap resamples for 95% intervals of BLEU and chrF, such as 1000.
 
         The result has `texts`, `scores` (BLEU, the paper's BLEU and chrF; EVALB's of a parser),
-        `losses` (with the perplexity; an ensemble has none), and `facts` (the number of sentences, seconds, and the
-        settings of the search). Nothing is written.
+        `losses` (with the perplexity; an ensemble has none), and `facts` (the number of sentences,
+        seconds, and the settings of the search). Nothing is written.
 
         Raises InputError for one str in place of a list, lists of different lengths, only blank
         sources, a setting that cannot change after training, or, for a parser, bootstrap, several

@@ -241,7 +241,7 @@ def test_a_narrow_beam_finds_what_a_search_in_lists_that_never_stops_early_finds
 
 @pytest.mark.parametrize(
     ("beam_size", "n_best", "patience", "enough"),
-    [(3, 1, 0.5, 2), (3, 3, 0.5, 2), (2, 1, 1.7, 4), (1, 1, 1.0, 1)],
+    [(3, 1, 0.5, 2), (3, 3, 0.5, 2), (2, 1, 1.7, 4), (1, 1, 1.0, 1), (2, 1, 1e-9, 1)],
 )
 def test_patience_stops_a_sentence_when_enough_of_its_hypotheses_have_ended(
     ordinary, search, beam_size, n_best, patience, enough

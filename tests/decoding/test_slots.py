@@ -21,6 +21,7 @@ IDS: Any = {"bos_id": BOS, "eos_id": EOS}
 SLOTS, S = 16, 8
 MODEL = Transformer(CONFIG, SIZE, PAD)
 LOCAL = Transformer(replace(CONFIG, attention_radius=2), SIZE, PAD)
+LEARNED = Transformer(replace(CONFIG, positions="learned", max_positions=S + 5), SIZE, PAD)
 COUNTS = bytes([0, 0, 0, *[1, 0] * 5, 1])
 WORDS = WordTransformer(CONFIG, SIZE, PAD, word_starts=COUNTS, tags=COUNTS)
 DECODING = DecodingConfig(beam_size=3, alpha=0.6, max_extra_length=5)
@@ -86,8 +87,9 @@ def test_outputs_do_not_depend_on_when_a_sentence_comes(seed, sources):
         (MODEL, replace(DECODING, beam_size=1), S + 5),
         (LOCAL, DECODING, S + 5),
         (WORDS, DECODING, S + 5),
+        (LEARNED, DECODING, S + 5),  # the slots of outputs that fill the table are used again
     ],
-    ids=["exact", "short", "narrowing", "greedy", "local", "words"],
+    ids=["exact", "short", "narrowing", "greedy", "local", "words", "learned"],
 )
 def test_a_stream_has_the_outputs_of_each_sentence_alone(model, decoding, length, sources):
     params, n_best = params_of(model), decoding.beam_size

@@ -1,5 +1,6 @@
 """A folder in a bucket and its copies on several machines; the bucket is a folder of this one."""
 
+import errno
 import gzip
 import os
 import shutil
@@ -140,6 +141,60 @@ def test_marks_of_folders_that_a_console_has_put_are_no_files(machine, monkeypat
     assert content(again.local) == {"config": "a", "text/dev": "d"}
 
 
+@pytest.mark.parametrize("name", ["../../out", "a/../../../out", "/out", "", "./config"])
+def test_a_name_that_leads_out_of_the_folder_is_no_file_of_it(machine, monkeypatch, name):
+    """Object stores have any name; one such as `../x` must not be written."""
+    bucket, fetched = machine("first"), []
+    names = {f"{bucket._root}/{each}": {"size": 0} for each in (name, "config")}
+    monkeypatch.setattr(bucket._files, "find", lambda *_, **options: names)
+
+    def get_object(there, here):
+        fetched.append(there)
+        Path(here).touch()
+
+    monkeypatch.setattr(bucket._files, "get_file", get_object)
+    bucket.fetch(bool)
+    assert fetched == [f"{bucket._root}/config"]
+
+
+@pytest.mark.parametrize("when", ["put_file", "info"])
+def test_what_is_written_while_a_file_is_put_is_put_later(machine, tmp_path, monkeypatch, when):
+    first = machine("first")
+    write(first.local, metrics="1")
+    function = getattr(first._files, when)
+
+    def meanwhile(*arguments, **options):
+        found = function(*arguments, **options)
+        if (first.local / "metrics").read_text() == "1":
+            write(first.local, metrics="1 2")
+        if when == "put_file":  # an object is as new as the end of its upload
+            os.utime(arguments[1])
+        return found
+
+    monkeypatch.setattr(first._files, when, meanwhile)
+    first.put()
+    first.fetch(bool)  # a command beside the training
+    assert content(first.local) == {"metrics": "1 2"}
+    first.put()
+    assert content(tmp_path / "bucket") == {"runs/base/metrics": "1 2"}
+
+
+def test_a_full_disk_is_named_and_nothing_unfinished_stays(machine, monkeypatch):
+    first, second = machine("first"), machine("second")
+    write(machine("first").local, config="a")
+    machine("first").put()
+
+    def full(there, here):
+        Path(here).touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(second._files, "get_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        second.fetch(bool)
+    assert content(second.local) == {}
+    assert first.local != second.local
+
+
 def test_tokens_that_are_linked_into_two_runs_are_put_into_the_buckets_of_both(tmp_path, machine):
     machine("first")
     (tmp_path / "shared").write_text("tokens")
@@ -237,10 +292,13 @@ def test_unfinished_files_and_the_lock_stay_here(machine, tmp_path):
         "config.json.7.partial": "c",
         "lock": "",
         "results.lock": "",
+        "translations/test.txt.7.partial": "a",
     }
     write(first.local, config="a", **{n.replace("/", "__"): text for n, text in unfinished.items()})
+    write(first.local, **{"translations__lockdown.partial.beam4.txt": "a"})
     first.put()
-    assert content(tmp_path / "bucket") == {"runs/base/config": "a"}
+    expected = {"config": "a", "translations/lockdown.partial.beam4.txt": "a"}
+    assert content(tmp_path / "bucket" / "runs" / "base") == expected
 
 
 @pytest.mark.parametrize("name", ["text", "text.gz"])
