@@ -26,6 +26,7 @@ from jax_transformer.runtime import (
     one_of_several,
     prepare_process,
     start_processes,
+    without_triton,
 )
 
 define_run_flags()
@@ -72,7 +73,7 @@ def main() -> int:
     check_files(run, folder)
     steps = _profile_steps(run.config.training.steps)
     prepare_process()
-    _start_processes()
+    _start_processes(run.config.model.compute_dtype)
     from jax_transformer.runs.pipeline import train_run
 
     return cli.show_outcome(train_run(run, folder, steps))
@@ -93,11 +94,12 @@ def _profile_steps(steps: int) -> range:
     return range(first, last + 1)
 
 
-def _start_processes() -> None:
+def _start_processes(dtype: str) -> None:
     """Join the processes that the flags describe; only process 0 then shows more than errors.
 
-    Call it before JAX computes anything. Raises InputError for flags that contradict each other,
-    or if a launcher has started several processes and no flag is about them.
+    Call it before JAX computes anything. dtype: as in model.compute_dtype. Raises InputError for
+    flags that contradict each other, or if a launcher has started several processes and no flag is
+    about them.
     """
     given = [name for name in BY_HAND if FLAGS[name].value is not None]
     if not given and FLAGS.distributed is None and (variable := one_of_several()):
@@ -113,6 +115,8 @@ def _start_processes() -> None:
     if given and FLAGS.distributed:
         raise InputError(f"--distributed cannot be combined with --{given[0]}; remove one of them")
     if given or FLAGS.distributed == "auto":
+        if dtype == "float32":
+            without_triton()
         start_processes(
             *(FLAGS[name].value for name in BY_HAND), heartbeat_seconds=FLAGS.heartbeat_seconds
         )

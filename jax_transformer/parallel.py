@@ -70,7 +70,8 @@ def compiler_options(dtype: str, device: Any = None) -> dict[str, Any] | None:
     """Return XLA's options for a function with products of this dtype; None are the usual ones.
 
     On a GPU, XLA compiles and tries dozens of Triton's kernels for each shape of product. Those of
-    full float32 precision take minutes, and cuBLAS has its own.
+    full float32 precision take minutes, and cuBLAS has its own. Several processes are told so by
+    `runtime.without_triton`.
     """
     device = device or jax.devices()[0]
     if device.platform == "gpu" and dtype == "float32":
@@ -98,8 +99,9 @@ class Devices:
         # A process's rows stand together, in whatever order JAX has its devices.
         order = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
         self.devices = order[:count]
-        self.options = compiler_options(dtype, order[0])
         self.process, self.processes = this_process()
+        # Not with several processes: what pmap compiles there takes arrays of all processes.
+        self.options = compiler_options(dtype, order[0]) if self.processes == 1 else None
         self.local = [d for d in self.devices if d.process_index == self.process]
         if len(self.local) * self.processes != self.count:
             raise InputError(

@@ -192,6 +192,16 @@ def _may_use_accelerator() -> bool:
     return plugins and os.environ.get("JAX_PLATFORMS") != "cpu"
 
 
+def without_triton() -> None:
+    """Compile all of this process without Triton's products: see `parallel.compiler_options`.
+
+    Call it before JAX starts its backends. Does nothing without a plugin for CUDA.
+    """
+    if any("cuda" in plugin.name for plugin in entry_points(group="jax_plugins")):
+        given = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{given} --xla_gpu_enable_triton_gemm=false".strip()
+
+
 def start_processes(
     coordinator: str | None = None,
     processes: int | None = None,

@@ -1,12 +1,15 @@
 """Several processes train one model: as one process would, and through signals and kills."""
 
 import contextlib
+import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -22,6 +25,8 @@ from commands import (
     setting_flags,
     text_flags,
 )
+
+from jax_transformer import runtime
 
 STEPS, EARLY, EVERY = 8, 4, 2  # a step of two processes on two cores takes long
 XLA_FLAGS = "--xla_backend_optimization_level=0 --xla_force_host_platform_device_count=4"
@@ -133,6 +138,42 @@ def assert_trained_alike(workdir, other, step):
     for line, wanted in zip(metrics(workdir)[:step], metrics(other)[:step], strict=True):
         assert line["step"] == wanted["step"]
         assert line["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
+
+
+TWO = """
+import sys
+from jax_transformer import parallel, runtime
+parallel.compiler_options = lambda *_: {"xla_cpu_enable_fast_math": False}
+runtime.start_processes(sys.argv[1], 2, int(sys.argv[2]))
+print(parallel.Devices().count)
+runtime.end_process(0)
+"""
+
+
+@pytest.mark.slow
+def test_options_for_the_compiler_do_not_prevent_several_hosts():
+    """A GPU gets some for float32."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    options = process_arguments("train")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = []
+    for index in range(2):
+        options["args"] = [sys.executable, "-c", TWO, address, str(index)]
+        processes.append(subprocess.Popen(**options, **pipes))
+    ended(processes, [0, 0])
+
+
+def test_float32_on_several_hosts_with_cuda_does_without_tritons_products(monkeypatch):
+    plugins = [types.SimpleNamespace(name="tpu")]
+    monkeypatch.setattr(runtime, "entry_points", lambda group: plugins)
+    monkeypatch.setenv("XLA_FLAGS", "--a")
+    runtime.without_triton()
+    assert os.environ["XLA_FLAGS"] == "--a"
+    plugins.append(types.SimpleNamespace(name="xla_cuda13"))
+    runtime.without_triton()
+    assert os.environ["XLA_FLAGS"] == "--a --xla_gpu_enable_triton_gemm=false"
 
 
 @pytest.mark.slow
