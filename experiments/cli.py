@@ -127,7 +127,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     program.__doc__ = printable(program.__doc__ or "")  # which --help prints
     try:
         positional = FLAGS(argv)
-        _check_given_once()
+        _check_given()
     except flags.UnrecognizedFlagError as error:
         message = _unknown_flag(error.flagname, [name for name in FLAGS if len(name) > 1])
     except flags.Error as error:
@@ -164,10 +164,12 @@ def _unknown_flag(flag: str, known: Sequence[str]) -> str:
     )
 
 
-def _check_given_once() -> None:
-    """Raise flags.Error if a flag that takes one value was given twice."""
+def _check_given() -> None:
+    """Raise flags.Error if a flag that takes one value was given twice, or an empty value."""
     for name in FLAGS:
         flag = FLAGS[name]
+        if flag.present and flag.value in ("", [], [""]):  # a variable that is not set
+            raise flags.Error(f"--{name}=: expected a value, found none; leave the flag out")
         if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
             raise flags.Error(f"--{flag.name} is given {flag.present} times; give it once")
 

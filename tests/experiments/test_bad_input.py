@@ -106,7 +106,11 @@ ROWS = {
     "train --init_from={run} {text} --vocabulary={dir}/blank": "--vocabulary: --init_from",
     "train --init_from=/dev/null {text}": "/dev/null: pipe",
     "train --init_from={run} {text} --init_checkpoint=7": "checkpoint 7",
-    "train --init_from={run} --workdir=": "--init_from --workdir",
+    "train --init_from= {text}": "--init_from=: leave",
+    "train --workdir= {text}": "--workdir=: leave",
+    "train --experiment= {text}": "--experiment=: leave",
+    "serve --token_file=": "--token_file=: leave",
+    "translate --prefixes=": "--prefixes=: leave",
     "train --init_from=Helsinki-NLP/opus-mt-en-de {text}": "opus-mt-en-de import_model",
     "train --experiment=base {text} --set=training.keep_best=blue": "blue bleu?",
     "train --experiment=base {text} --set=training.stop_after=2": "training.stop_after=2",
@@ -153,7 +157,7 @@ ROWS = {
     "serve --origin=http://a/b": "--origin=http://a/b",
     "serve --max_seconds=nan": "--max_seconds=nan",
     # Run folders.
-    "translate --workdir=": "--workdir required:",
+    "translate --workdir=": "--workdir=: leave",
     "evaluate --workdir=/nowhere": "/nowhere no such folder",
     "translate --workdir={dir}": "{dir}: config.json",
     "translate --workdir={parser}": "experiments.train {parser}",
@@ -248,6 +252,10 @@ def test_bad_input_is_named_in_one_line_and_changes_nothing(row, places):
         assert (places["new"] / "tokens" / "train").exists()
         shutil.rmtree(places["new"])
     assert contents(places["dir"]) == before
+
+
+def test_a_run_that_begins_from_another_is_given_its_own_folder(run):
+    assert "--init_from requires --workdir" in only_error("train", f"--init_from={run}")
 
 
 def contents(folder: Path) -> tuple[dict[Path, bytes], set[Path]]:
