@@ -30,6 +30,7 @@ RULES = {
 _BLOCK = 4096  # pairs measured together
 _SLACK = 10  # characters that a side may always have more: short sentences differ most
 _OWN = 0.1  # a script with at least this part of a side's letters is one of the side's own
+_TOLERANCE = 1e-9  # of limits that are not whole numbers
 _EXAMPLES = 5  # pairs shown for each rule
 
 # Classes of characters; those from _LETTER + 1 on are scripts. Marks are letters without a script.
@@ -62,6 +63,9 @@ class Limits(NamedTuple):
 
 def find_rules(pairs: Iterable[tuple[str, str]], limits: Limits) -> bytes:
     """Return a byte for each pair: 0 if it stays, or 1 + the index in RULES of what removes it."""
+    # What is at a limit stays, though 0.7 has no exact number in binary.
+    floats = ("symbols", "foreign", "ratio")
+    limits = limits._replace(**{name: getattr(limits, name) + _TOLERANCE for name in floats})
     parts, totals, remaining = [], np.zeros((2, 256), int), iter(pairs)
     with Progress("cleaning", None, "pairs") as progress:
         while block := list(islice(remaining, _BLOCK)):
@@ -106,7 +110,9 @@ def _measure(block: list[tuple[str, str]], limits: Limits) -> tuple[np.ndarray, 
     texts = [(source.strip(), target.strip()) for source, target in block]
     source, target = (_measured(lines, limits.foreign) for lines in zip(*texts, strict=True))
     equal = np.array([source == target for source, target in texts])
-    symbols = [side.letters < (1 - limits.symbols) * side.length for side in (source, target)]
+    symbols = [
+        side.length - side.letters > limits.symbols * side.length for side in (source, target)
+    ]
     rules = {
         "empty": np.minimum(source.length, target.length) == 0,
         "equal": equal & (source.letters > limits.equal),

@@ -68,6 +68,10 @@ def test_what_is_at_a_limit_stays(sound):
     few = [("π in words", "π im Text"), (f"Set {code} to true.", f"Stellen Sie {code} auf true.")]
     names = [("Visual Studio Code 2", "Visual Studio Code 2"), ("a" * 60, "b" * 60)]
     assert removed([*sound, *short, *few, *names]) == [None] * (len(sound) + 7)
+    shares = [("ISO 1234567", "NIS 1234567"), ("a" * 71 + "ж" * 29, "b" * 100)]
+    assert removed([*sound, *shares], LIMITS._replace(foreign=0.29, word=100)) == [None] * 302
+    lengths = [("a" * 52, "b" * 30), ("a" * 53, "b" * 30)]  # 52 is 1.4 * 30 + 10
+    assert removed([*sound, *lengths], LIMITS._replace(ratio=1.4))[300:] == [None, "ratio"]
 
 
 def by_hand(pairs, limits):
