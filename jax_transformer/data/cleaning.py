@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Integer, UInt8
+from jaxtyping import Bool, Integer, UInt8, UInt32
 
 from jax_transformer.progress import Progress
 
@@ -46,7 +46,7 @@ class _Side(NamedTuple):
     length: Integer[np.ndarray, " pairs"]  # characters but spaces
     letters: Integer[np.ndarray, " pairs"]
     longest: Integer[np.ndarray, " pairs"]  # letters and digits of its longest word
-    script: UInt8[np.ndarray, " pairs"]  # the class of most letters; _LETTER if there is none
+    scripts: UInt32[np.ndarray, " found"]  # 256 * pair + class, of each one over the limit
     totals: Integer[np.ndarray, " classes"]  # characters of each class in all of them
 
 
@@ -66,23 +66,24 @@ def find_rules(pairs: Iterable[tuple[str, str]], limits: Limits) -> bytes:
     # What is at a limit stays, though 0.7 has no exact number in binary.
     floats = ("symbols", "foreign", "ratio")
     limits = limits._replace(**{name: getattr(limits, name) + _TOLERANCE for name in floats})
-    parts, totals, remaining = [], np.zeros((2, 256), int), iter(pairs)
+    parts, scripts, totals, remaining = [], [], np.zeros((2, 256), int), iter(pairs)
     with Progress("cleaning", None, "pairs") as progress:
         while block := list(islice(remaining, _BLOCK)):
-            *found, counts = _measure(block, limits)
+            found, sides = _measure(block, limits)
             parts.append(found)
-            totals += counts
+            scripts.append([side.scripts for side in sides])
+            totals += [side.totals for side in sides]
             progress.update(len(block))
     if not parts:
         return b""
-    rules, lengths, scripts, hashes = (
-        np.concatenate(each, axis=-1) for each in zip(*parts, strict=True)
-    )
+    rules, lengths, hashes = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
     in_scripts = totals[:, _LETTER + 1 :].sum(axis=1, keepdims=True)
-    own = totals >= _OWN * in_scripts
-    own[:, _LETTER] = True
+    foreign = np.zeros(len(rules), bool)
+    for number, block in enumerate(scripts):
+        for found, own in zip(block, totals >= _OWN * in_scripts, strict=True):
+            foreign[number * _BLOCK + found[~own[found % 256]] // 256] = True
     later = {
-        "script": ~(own[0][scripts[0]] & own[1][scripts[1]]),
+        "script": foreign,
         "ratio": _too_long(lengths[0], lengths[1], limits.ratio),
         "copy": _times_before(hashes) >= limits.copies,
     }
@@ -105,8 +106,10 @@ def examples(rules: bytes) -> dict[int, str]:
     return chosen
 
 
-def _measure(block: list[tuple[str, str]], limits: Limits) -> tuple[np.ndarray, ...]:
-    """Return rules, lengths, scripts, hashes of these pairs, and the totals of classes."""
+def _measure(
+    block: list[tuple[str, str]], limits: Limits
+) -> tuple[tuple[np.ndarray, ...], tuple[_Side, _Side]]:
+    """Return (rules, lengths, hashes) of these pairs, and their sides."""
     texts = [(source.strip(), target.strip()) for source, target in block]
     source, target = (_measured(lines, limits.foreign) for lines in zip(*texts, strict=True))
     equal = np.array([source == target for source, target in texts])
@@ -121,13 +124,12 @@ def _measure(block: list[tuple[str, str]], limits: Limits) -> tuple[np.ndarray, 
     }
     # Python's own hash differs between processes.
     digests = (blake2b("\n".join(pair).encode(), digest_size=8).digest() for pair in texts)
-    return (
+    found = (
         _first(rules, np.zeros(len(block), np.uint8)),
         np.array([source.length, target.length], np.int32),
-        np.array([source.script, target.script]),
         np.frombuffer(b"".join(digests), np.uint64),
-        np.array([source.totals, target.totals]),
     )
+    return found, (source, target)
 
 
 def _too_long(
@@ -167,14 +169,15 @@ def _measured(lines: Sequence[str], most_foreign: float) -> _Side:
     classes = classes_of[codes]
     rows = np.repeat(np.arange(0, 256 * len(lines), 256), sizes)
     counts = np.bincount(rows + classes, minlength=256 * len(lines)).reshape(-1, 256)
-    letters, scripts = counts[:, _LETTER:].sum(axis=1), counts[:, _LETTER + 1 :]
-    script = np.where(scripts.max(axis=1) > most_foreign * letters, scripts.argmax(axis=1) + 1, 0)
+    letters = counts[:, _LETTER:].sum(axis=1)
+    over = counts > most_foreign * letters[:, None]
+    over[:, : _LETTER + 1] = False
     ends = np.flatnonzero(breaks_word[classes])
     words = np.diff(ends, prepend=-1) - 1
     longest = np.maximum.reduceat(words, np.searchsorted(ends, np.cumsum(sizes) - sizes))
     length = letters + counts[:, _SYMBOL] + counts[:, _DIGIT]
-    totals = counts.sum(axis=0)
-    return _Side(length, letters, longest, (script + _LETTER).astype(np.uint8), totals)
+    scripts = np.flatnonzero(over).astype(np.uint32)
+    return _Side(length, letters, longest, scripts, counts.sum(axis=0))
 
 
 @cache

@@ -134,8 +134,8 @@ def by_hand(pairs, limits):
     return found
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_rules_are_those_that_are_applied_character_by_character(seed, monkeypatch):
+@pytest.mark.parametrize(("seed", "foreign"), [(0, 0.5), (1, 0.2), (2, 0.0)])
+def test_the_rules_are_those_that_are_applied_character_by_character(seed, foreign, monkeypatch):
     monkeypatch.setattr(cleaning, "_BLOCK", 17)
     draw = random.Random(seed)
 
@@ -143,12 +143,14 @@ def test_the_rules_are_those_that_are_applied_character_by_character(seed, monke
         alphabet = draw.choices([LATIN, CYRILLIC, HAN, THAI, "0123456789.,-=#"], [9, 1, 1, 1, 2])[0]
         if draw.random() < 0.1:
             alphabet += "0123456789... "
+        if draw.random() < 0.1:
+            alphabet += CYRILLIC[:9]
         words = ["".join(draw.choices(alphabet, k=draw.randint(1, 12))) for _ in range(9)]
         return " ".join(words[: draw.randint(0, 9)])
 
     pairs = [(f"{line()} {line()} {line()}", line()) for _ in range(300)]
     pairs += [(line, line) for line in sentences(9, LATIN, seed)] + draw.choices(pairs, k=300)
-    limits = LIMITS._replace(word=10, ratio=1.5 + seed, symbols=0.5)
+    limits = LIMITS._replace(word=10, foreign=foreign, ratio=1.5 + seed, symbols=0.5)
     expected = by_hand(pairs, limits)
     assert {*expected} == {None, *RULES}
     assert removed(pairs, limits) == expected
