@@ -160,7 +160,8 @@ def readable(line: str, knows: Callable[[str], bool]) -> str:
 
     # A run that has only spaces is left to the vocabulary, which may keep its length.
     marked = "".join("\n" if becomes_space(each, knows) else each for each in line)
-    return re.sub(" *\n[ \n]*", "\n", marked).strip("\n").replace("\n", " ")
+    # From a run's first space alone: from each of them, the time is the square of their number.
+    return re.sub("(?<! ) *\n[ \n]*", "\n", marked).strip("\n").replace("\n", " ")
 
 
 def becomes_space(character: str, knows: Callable[[str], bool]) -> bool:

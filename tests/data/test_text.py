@@ -6,6 +6,8 @@ import io
 import lzma
 import os
 import random
+import time
+import timeit
 import tracemalloc
 import unicodedata
 from collections import Counter
@@ -196,6 +198,18 @@ def test_white_space_that_a_vocabulary_lacks_reads_as_a_space():
         assert readable(f"a  b {space} {space}c", str.isalpha) == "a  b c"
         kept = "a b" if space in "\n\r" else f"{space}a{space}b"
         assert readable(f"{space}a{space}b", lambda character: True) == kept
+
+
+def test_the_time_of_a_run_of_spaces_grows_with_its_length_and_not_with_its_square():
+    def seconds(length):
+        line = f"\ta{' ' * length}b"
+        times = timeit.repeat(
+            lambda: readable(line, str.isalpha), timer=time.process_time, number=1
+        )
+        return min(times)
+
+    # 90 to 100 times if squared, 10 as it is.
+    assert seconds(40_000) < 40 * seconds(4_000)
 
 
 def test_letters_are_composed_where_a_vocabulary_lacks_their_parts():
