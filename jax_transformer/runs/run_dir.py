@@ -285,7 +285,7 @@ class RunFolder(DataFolder):
             try:
                 yield
             except InputError:
-                if new and not self.tokens("dev").exists():  # which follows that to train on
+                if new and not [*self.path.glob("tokens/dev*")]:  # which follow training text
                     shutil.rmtree(os.path.realpath(self.path))
                 raise
 
