@@ -37,7 +37,7 @@ _ACCEPTED: Accepted = {
     "force-decode": [False],
     "shortlist": [[], None],
     "weights": [[], [1], None],
-    "output-sampling": [[], None],
+    "output-sampling": [[], None, False],  # older versions have a boolean
     "max-length": range(2, LONGEST + 1),
 }
 
@@ -50,7 +50,7 @@ def read_marian_npz(folder: Path) -> ImportedModel:
     search = _search_file(folder)
     options = read_yaml(search)
     check_options(search, options, {**dict.fromkeys(options), **_ACCEPTED})
-    max_length = options.get("max-length", 512)  # Marian's default in translation
+    max_length = options.get("max-length", 1000)  # Marian's default in translation
     with located(search):
         decoding = DecodingConfig(
             beam_size=options.get("beam-size", 12),

@@ -34,11 +34,11 @@ def test_settings_are_those_of_the_model_and_of_decoder_yml(folder):
     assert (found.model.num_layers, found.model.num_decoder_layers) == (2, 1)
     assert (found.model.d_model, found.model.d_ff, found.model.num_heads) == (16, 32, 2)
     assert (found.model.activation, found.model.norm_position) == ("swish", "post")
-    assert (found.model.max_positions, found.max_length) == (1024, 512)
+    assert (found.model.max_positions, found.max_length) == (1050, 1000)
     assert (found.decoding.beam_size, found.decoding.alpha) == (6, 1.0)
     assert found.decoding.length_penalty == "length"
     assert found.source is found.target
-    set_search(folder, max_length=3000)
+    set_search(folder, max_length=3000, output_sampling=False)
     found = read_marian_npz(folder)
     assert found.max_length == 3000
     assert found.model.max_positions == 3000 + found.decoding.max_extra_length
