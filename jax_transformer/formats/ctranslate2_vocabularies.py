@@ -16,6 +16,7 @@ from jax_transformer.errors import InputError, located, shown
 from jax_transformer.files import file_lines, read_bytes, read_json
 from jax_transformer.formats.hugging_face import Settings
 from jax_transformer.formats.imported import Accepted, check_options
+from jax_transformer.formats.piece_tables import appended_padding
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,8 @@ def _vocabulary(
     starts = not zero_start and (side == "target" or start in table)
     padding = next((piece for piece in _PADDING if piece in table and not zero_start), None)
     if padding is None:
-        padding, table = "<pad>", [*table, "<pad>"]
+        padding = appended_padding(table)
+        table = [*table, padding]
     tokens = {
         "pad_id": padding,
         "bos_id": start if starts else padding,

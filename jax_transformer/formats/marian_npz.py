@@ -26,7 +26,13 @@ from jax_transformer.formats.imported import (
     is_file_name,
 )
 from jax_transformer.formats.layout import NEVER, STACKS, Arrays
-from jax_transformer.formats.piece_tables import piece_table, read_cutter, read_table, read_yaml
+from jax_transformer.formats.piece_tables import (
+    appended_padding,
+    piece_table,
+    read_cutter,
+    read_table,
+    read_yaml,
+)
 
 LONGEST = 100_000  # each position is a row of a table
 # Options of the search that change outputs, and the values at which they do nothing.
@@ -127,7 +133,12 @@ def _vocabulary(path: Path, cutter: Path, size: int) -> PieceTable:
     end, unknown = pieces.index("</s>"), pieces.index("<unk>")
     with located(path):
         return PieceTable.make(
-            [*pieces, "<pad>"], model, pad_id=size, bos_id=size, eos_id=end, unk_id=unknown
+            [*pieces, appended_padding(pieces)],
+            model,
+            pad_id=size,
+            bos_id=size,
+            eos_id=end,
+            unk_id=unknown,
         )
 
 

@@ -142,6 +142,11 @@ def piece_table(
     return [pieces.get(index, unused(index)) for index in range(rows)]
 
 
+def appended_padding(pieces: Sequence[str]) -> str:
+    """Return a name for a padding piece behind these: `<pad>`, with its id if that is taken."""
+    return f"<pad {len(pieces)}>" if "<pad>" in pieces else "<pad>"
+
+
 def read_cutter(path: Path) -> bytes:
     """Return the content of a model of sentencepiece."""
     try:

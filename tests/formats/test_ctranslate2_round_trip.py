@@ -1,7 +1,9 @@
 """Exports for CTranslate2 that are read back, and imports that are exported."""
 
 import dataclasses
+import json
 import re
+import shutil
 from typing import Any
 
 import jax
@@ -90,6 +92,22 @@ def test_an_import_is_exported_and_read_again_bit_for_bit(converted, name, tmp_p
     assert found.arrays.keys() == imported.arrays.keys()
     for array_name, array in imported.arrays.items():
         np.testing.assert_array_equal(found.arrays[array_name], array, err_msg=array_name)
+
+
+def test_a_table_may_have_a_piece_pad_that_is_not_the_decoders_start(converted, tmp_path):
+    pytest.importorskip("ctranslate2", reason="writes the export: pip install -e '.[export]'")
+    folder = shutil.copytree(converted / "marian", tmp_path / "marian")
+    path = folder / "shared_vocabulary.json"
+    pieces = json.loads(path.read_text(encoding="utf-8"))
+    pieces[-1] = "<pad>"
+    path.write_text(json.dumps(pieces), encoding="utf-8")
+    imported = read_ctranslate2(folder)
+    assert imported.target.all_pieces[:-1] == pieces
+    assert imported.target.bos_id == imported.target.pad_id == len(pieces)
+    (tmp_path / "again").mkdir()
+    write_ctranslate2(trained_model(imported), tmp_path / "again")
+    assert json.loads((tmp_path / "again" / path.name).read_text(encoding="utf-8")) == pieces
+    assert read_ctranslate2(tmp_path / "again").target.content == imported.target.content
 
 
 @pytest.mark.parametrize("language", ["", "en"])

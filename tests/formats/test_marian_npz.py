@@ -96,6 +96,14 @@ def test_a_few_rows_without_a_piece_fill_up_a_multiple_of_8(folder):
     assert (found[:233], len(found), len(set(found))) == (PIECES[:233], 241, 241)
 
 
+def test_a_table_may_have_a_piece_pad_that_is_not_the_decoders_start(folder):
+    pieces = [*PIECES[:2], "<pad>", *PIECES[3:]]
+    write_table(folder, "joint.yml", lines(pieces))
+    found = read_marian_npz(folder).target
+    assert found.all_pieces[:240] == pieces
+    assert (found.pad_id, found.bos_id, found.size) == (240, 240, 241)
+
+
 def test_a_table_that_is_cut_or_of_another_model_is_refused_with_both_numbers(folder):
     rows = lines([*PIECES, "more"]).splitlines(keepends=True)
     for kept in (rows[:232], rows[:2], rows, rows[:100] + rows[120:240]):
