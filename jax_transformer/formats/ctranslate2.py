@@ -58,11 +58,9 @@ _CUTTING = """\
 # By their ids, so that a character without a piece is <unk> however it is spelled.
 sources = [source.id_to_piece(ids) for ids in source.encode(lines)]
 """
-_NORMALIZING = """\
-from sacremoses import MosesPunctNormalizer
-
-normalizer = MosesPunctNormalizer({language!r})  # it needs sacremoses
-lines = [normalizer.normalize(line) for line in lines]
+# A table may have pieces that the model of sentencepiece lacks, such as those of the other side.
+_CUTTING_FOR_TABLE = """\
+sources = source.encode(lines, out_type=str)
 """
 _CUTTING_AROUND = """\
 import re
@@ -72,7 +70,7 @@ whole = re.compile({whole!r})  # what is a piece as it is, such as the tag of a 
 
 def cut(line):
     parts = whole.split(line.strip())  # every other one is whole
-    cut = [source.id_to_piece(source.encode(part)) for part in parts]
+    cut = source.encode(parts, out_type=str)
     return [p for i, part in enumerate(parts) for p in ([part] if i % 2 else cut[i])]
 
 
@@ -139,11 +137,10 @@ def _cutting(source: Vocabulary) -> str:
     """Return the code that makes `sources`, the pieces of each of `lines`."""
     if not isinstance(source, PieceTable):
         return _CUTTING
-    normalizing = _NORMALIZING.format(language=source.normalize) if source.normalize else ""
     whole = [*map(re.escape, sorted(source.whole, key=len, reverse=True))]
     whole = [r"^>>[^<>\s]+<<"] * bool(source.tags) + whole
-    cutting = _CUTTING_AROUND.format(whole=f"({'|'.join(whole)})") if whole else _CUTTING
-    return normalizing + cutting
+    around = _CUTTING_AROUND.format(whole=f"({'|'.join(whole)})")
+    return exported.normalizing(source) + (around if whole else _CUTTING_FOR_TABLE)
 
 
 def _write_model(

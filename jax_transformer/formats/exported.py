@@ -7,6 +7,7 @@ from typing import Any
 
 from jax_transformer.config import Config, DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.base import Vocabulary
+from jax_transformer.data.vocabularies.piece_table import PieceTable
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
 from jax_transformer.formats.imported import Accepted, first_refused
@@ -25,6 +26,12 @@ COMMON_SETTINGS: Accepted = {
 }
 
 _READMES = Path(__file__).parent / "readmes"
+_NORMALIZING = """\
+from sacremoses import MosesPunctNormalizer
+
+normalizer = MosesPunctNormalizer({language!r})  # it needs sacremoses
+lines = [normalizer.normalize(line) for line in lines]
+"""
 _PENALTIES = {
     "gnmt": """\
 the nearest to what the model
@@ -85,6 +92,16 @@ def text_vocabularies(trained: TrainedModel) -> tuple[Vocabulary, Vocabulary]:
             "no format can express them"
         )
     return source, target
+
+
+def normalizing(source: Vocabulary) -> str:
+    """Return the code for a README that normalizes the punctuation of `lines`, if the model does.
+
+    MarianTokenizer's own normalizer has the rules of source_lang, which may be others or missing.
+    """
+    if not (isinstance(source, PieceTable) and source.normalize):
+        return ""
+    return _NORMALIZING.format(language=source.normalize)
 
 
 def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) -> None:

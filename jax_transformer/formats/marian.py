@@ -48,9 +48,6 @@ _LEARNED = """\
 - Positions are learned. They are in `model.safetensors`, but `save_pretrained` leaves them out, so
   keep this folder.
 """
-_NORMALIZE = """\
-lines = [tokenizer.normalize(line) for line in lines]  # Moses' punctuation; it needs sacremoses
-"""
 
 
 def accepted_settings(model: ModelConfig) -> Accepted:
@@ -77,9 +74,9 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
     write_json(out / "generation_config.json", _generation_settings(trained, target))
     _write_tokenizer(trained, source, target, out)
     learned = trained.config.model.positions == "learned"
-    normalize = _NORMALIZE if isinstance(source, PieceTable) and source.normalize else ""
     positions = _LEARNED if learned else _SINUSOIDS
-    exported.write_readme(trained, out, "marian.md", positions=positions, normalize=normalize)
+    facts = {"positions": positions, "normalizing": exported.normalizing(source)}
+    exported.write_readme(trained, out, "marian.md", **facts)
 
 
 def _write_tokenizer(

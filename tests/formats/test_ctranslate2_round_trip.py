@@ -110,23 +110,31 @@ def test_a_table_may_have_a_piece_pad_that_is_not_the_decoders_start(converted, 
     assert read_ctranslate2(tmp_path / "again").target.content == imported.target.content
 
 
-@pytest.mark.parametrize("language", ["", "en"])
+@pytest.mark.parametrize(("language", "whole"), [("", ["<br>"]), ("en", ["<br>"]), ("", [])])
 def test_the_code_in_the_readme_cuts_text_as_the_import_does(
-    converted, language, tmp_path, monkeypatch
+    converted, language, whole, tmp_path, monkeypatch
 ):
     pytest.importorskip("ctranslate2", reason="writes the export: pip install -e '.[export]'")
     imported = read_ctranslate2(converted / "m2m100")
     table: Any = imported.source
+    pieces = [*table.all_pieces[:20], "<br>", "\u00df", *table.all_pieces[22:]]
     table = PieceTable.make(
-        [*table.all_pieces[:20], "<br>", *table.all_pieces[21:]],
-        table.sentencepiece,
+        pieces if whole else [piece.strip("<>") for piece in pieces],  # without tags
+        table.sentencepiece,  # which lacks \u00df
         **{name: getattr(table, name) for name in ("pad_id", "bos_id", "eos_id", "unk_id")},
-        whole=["<br>"],
+        whole=whole,
     )
     table = table.normalizing(language) if language else table
     imported = dataclasses.replace(imported, source=table, target=table)
     write_ctranslate2(trained_model(imported), tmp_path)
-    lines = [">>en<< the dog", "  >>de<<the", "a<br>b >>de<<", "", "\u201ca\u201d, b<br>"]
+    lines = [
+        ">>en<< the dog",
+        "  >>de<<the",
+        "a<br>b >>de<<",
+        "",
+        "\u201ca\u201d, b<br>",
+        "a\u00df",
+    ]
     (tmp_path / "source.txt").write_text("\n".join(lines), encoding="utf-8")
     code = re.findall(r"```python\n(.*?)results = ", (tmp_path / "README.md").read_text(), re.S)
     monkeypatch.chdir(tmp_path)
@@ -135,6 +143,7 @@ def test_the_code_in_the_readme_cuts_text_as_the_import_does(
     ids = {piece: index for index, piece in enumerate(table.all_pieces)}
     rows = [[ids.get(piece, table.unk_id) for piece in row] for row in found["sources"]]
     assert rows == table.encode_batch(lines)
+    assert pieces.index("\u00df") in rows[-1]
 
 
 def test_a_model_without_end_marks_on_sources_is_not_written_for_marian(converted, tmp_path):

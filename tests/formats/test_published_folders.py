@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import struct
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from recorded_folders import READ, change
 from recorded_models import recorded_folder
 from references import Arrays
 from refusals import refusal
+from sacremoses import MosesPunctNormalizer
 
 from jax_transformer.data.text import decode_lines, read_lines
 from jax_transformer.data.vocabularies import read_vocabulary
@@ -249,6 +253,21 @@ def test_added_tokens_are_exported_again(marian, tmp_path):
     again = read_model("marian", exported(imported, tmp_path / "again"))
     assert again.source.content == imported.source.content
     assert again.target.content == imported.target.content
+
+
+def test_the_readme_of_an_export_normalizes_punctuation_as_the_import_does(marian, tmp_path):
+    change(marian / "tokenizer_config.json", source_lang="")  # whose rules are then those of en
+    plain = read_model("marian", marian)
+    imported = read_model("marian", marian, normalize=True)
+    readme = (exported(imported, tmp_path / "again") / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"file\]\n(.*?)batch = ", readme, flags=re.DOTALL)
+    lines = ['The dog said "yes", then it left.', "\u201ca\u201d", ""]
+    # A tokenizer of transformers with the exported source_lang.
+    tokenizer = SimpleNamespace(normalize=MosesPunctNormalizer("").normalize)
+    found: dict[str, Any] = {"lines": lines, "tokenizer": tokenizer}
+    exec(code, found)  # noqa: S102
+    assert found["lines"][0] == 'The dog said "yes," then it left.'
+    assert plain.source.encode_batch(found["lines"]) == imported.source.encode_batch(lines)
 
 
 @pytest.mark.slow
