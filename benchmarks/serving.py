@@ -26,6 +26,7 @@ from absl import flags
 from benchmarks import vs_ctranslate2
 from benchmarks.measuring import FLAGS, header, run, table
 from benchmarks.vs_ctranslate2 import CTranslate2, text
+from jax_transformer.config import override_free
 from jax_transformer.decoding.line_search import Line, Translation
 from jax_transformer.errors import InputError
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
@@ -144,16 +145,16 @@ def serve() -> None:
     split_cpu()
     model = load(FLAGS.workdir, FLAGS.checkpoint)
     beam = FLAGS.beam_size[-1]
-    decoding = type(model.config.decoding)(**{**vars(model.config.decoding), "beam_size": beam})
+    config = override_free(model.config, f"decoding.beam_size={beam}")
     with tempfile.TemporaryDirectory() as folder:
         if FLAGS.answers == "jax":
-            service = Service(model, decoding)
+            service = Service(model, config)
             for _ in service.warm_up():
                 pass
         else:
             write_ctranslate2(model, Path(folder))
             translate, _ = CTranslate2(folder, model).faster_layout("float32", beam, ["a b"] * 64)
-            service = Peer(model, decoding, translate=translate)
+            service = Peer(model, config, translate=translate)
         where, limits = server.bind("127.0.0.1", 0), Limits(seconds=600)
         port = where.getsockname()[1]
         app = make_app(service, limits, Access())

@@ -81,7 +81,7 @@ def main() -> None:
         waiting=FLAGS.max_waiting,
     )
     model = load_models(folder)
-    service = Service(model, config.decoding, most_waiting=limits.waiting)
+    service = Service(model, config, most_waiting=limits.waiting)
     with Progress("compiling", None, "shapes") as progress:
         for _ in service.warm_up():
             progress.update(1)

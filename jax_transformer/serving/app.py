@@ -12,7 +12,6 @@ from starlette.exceptions import HTTPException
 
 from jax_transformer import __version__
 from jax_transformer.errors import InputError
-from jax_transformer.runs.model import TrainedModel
 from jax_transformer.serving.batcher import QueueFullError
 from jax_transformer.serving.guard import OPEN, Access, Guard, Limits, Metrics, error_response
 from jax_transformer.serving.schemas import (
@@ -120,7 +119,7 @@ def _add_model_paths(app: FastAPI, service: Service) -> None:
         """Return log P of given translations."""
         return Scores(scores=await service.score(request))
 
-    if not isinstance(service.model, TrainedModel):
+    if not service.has_attention:
         return
 
     @app.post("/attention", response_model=None, responses=_text("text/html"))

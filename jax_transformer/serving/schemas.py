@@ -163,6 +163,7 @@ class ModelDescription(BaseModel):
     target_language: str
     beam_size: int
     max_tokens: int = Field(description="the largest number of tokens of a line")
+    attention: bool = Field(description="whether /attention shows where it attends")
 
 
 class Models(BaseModel):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from jax_transformer.config import DecodingConfig
+from jax_transformer.config import Config
 from jax_transformer.data.text import single_line
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding import outputs
@@ -19,6 +19,7 @@ from jax_transformer.decoding.outputs import Needs, Work
 from jax_transformer.decoding.request import Request, request_of
 from jax_transformer.decoding.translator import PairScore, Translator
 from jax_transformer.errors import InputError
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.trained import Trained, pairs_of
 from jax_transformer.serving.batcher import Batcher
 from jax_transformer.serving.schemas import (
@@ -41,11 +42,14 @@ _SHORT_LINE = 100  # characters, about as many as the least length of a batch ho
 class Service:
     """The answers to all requests of one model; the batcher's thread does all but text."""
 
-    def __init__(
-        self, model: Trained, decoding: DecodingConfig, *, most_waiting: int = 2_000
-    ) -> None:
-        """Serve one model by a search with these settings; at most `most_waiting` lines wait."""
-        self.model, self.decoding = model, decoding
+    def __init__(self, model: Trained, config: Config, *, most_waiting: int = 2_000) -> None:
+        """Serve one model with these settings of `decoding` and `data`.
+
+        config: the model's own, with changes of what may change after training. most_waiting: the
+          largest number of lines that may wait.
+        """
+        self.model, self.data = model, config.data
+        decoding = self.decoding = config.decoding
         self.translator = model.translator(decoding)
         self.translator.sample_counts = 1, 4, 16, MOST_SAMPLES
         # No request waits for another shape to be compiled.
@@ -62,9 +66,14 @@ class Service:
             live=self.live,
         )
 
+    @property
+    def has_attention(self) -> bool:
+        """True for a single model that translates."""
+        return isinstance(self.model, TrainedModel) and self.data.task == "translation"
+
     def describe(self) -> ModelDescription:
         """Return a description of the model for clients."""
-        data = self.model.config.data
+        data = self.data
         return ModelDescription(
             name=self.model.run.experiment,
             description=self.model.description,
@@ -73,6 +82,7 @@ class Service:
             target_language=data.target_language,
             beam_size=self.decoding.beam_size,
             max_tokens=data.max_length - 1,
+            attention=self.has_attention,
         )
 
     def warm_up(self) -> Iterator[Any]:
@@ -139,8 +149,7 @@ class Service:
         return page
 
     async def _outputs(self, lines: Sequence[str], request: Request) -> list[list[Translation]]:
-        data = self.model.config.data
-        return await outputs.outputs(self.translator, lines, request, self._do, data=data)
+        return await outputs.outputs(self.translator, lines, request, self._do, data=self.data)
 
     async def _do(self, work: Work, items: Sequence[Any]) -> Sequence[Any]:
         """Do a step of an answer: text in another thread, the rest in turn."""
@@ -178,7 +187,7 @@ class Service:
         remedy: str = "give a shorter one",
     ) -> None:
         """Raise InputError for lines with too many tokens."""
-        most = self.model.config.data.max_length - 1 + extra
+        most = self.data.max_length - 1 + extra
 
         encode = (vocabulary or self.model.vocabulary).encode_batch
         for place, tokens in zip(named, await self._read(partial(encode, lines)), strict=True):

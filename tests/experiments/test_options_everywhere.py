@@ -76,7 +76,7 @@ found = model.translate([line], n_best=1, without_id=unwanted)[0][0]
 from servers import served
 from jax_transformer.serving.guard import Limits
 from jax_transformer.serving.service import Service
-service = Service(model, model.config.decoding)
+service = Service(model, model.config)
 with served(service, Limits()) as (client, _):
     answer = client.post("/translate", json={"lines": [line], "without_id": unwanted})
 service.batcher.close()

@@ -107,7 +107,7 @@ def test_the_server_and_the_command_read_lines_as_python_does(run, model):
     from jax_transformer.serving.schemas import TranslateRequest
     from jax_transformer.serving.service import Service
 
-    service = Service(model, model.config.decoding)
+    service = Service(model, model.config)
 
     def answered(**request):
         found = asyncio.run(service.outputs(TranslateRequest(**request)))

@@ -30,7 +30,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def service(model):
-    return Shouting(model, model.config.decoding, most_waiting=4)
+    return Shouting(model, model.config, most_waiting=4)
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ def test_a_bug_is_logged_without_what_the_client_sent(client, service, caplog):
 
 
 def test_only_who_has_the_token_is_answered(model):
-    with served(Shouting(model, model.config.decoding), LIMITS, token="s3cret") as (client, _):
+    with served(Shouting(model, model.config), LIMITS, token="s3cret") as (client, _):
         request, words = {"url": "/translate", "json": {"lines": ["a"]}}, set[str]()
         for wrong in ("", "Bearer s3cre", "Basic abc"):
             headers = {"authorization": wrong} if wrong else {}
@@ -319,7 +319,7 @@ def test_pages_of_other_origins_are_answered_only_if_they_were_named(client, mod
     asks = {"origin": "https://a.example", "access-control-request-method": "POST"}
     assert "access-control-allow-origin" not in client.options("/translate", headers=asks).headers
     access = {"origins": ["https://a.example"], "token": "s3cret"}
-    with served(Shouting(model, model.config.decoding), LIMITS, **access) as (other, _):
+    with served(Shouting(model, model.config), LIMITS, **access) as (other, _):
         answer = other.options("/translate", headers=asks)
         assert answer.status_code == 200
         assert answer.headers["access-control-allow-origin"] == "https://a.example"
@@ -343,7 +343,7 @@ def test_a_page_of_another_site_is_refused_and_the_server_s_own_is_not(client):
 
 
 def test_a_page_whose_name_only_leads_here_is_not_answered(model):
-    service = Shouting(model, model.config.decoding)
+    service = Shouting(model, model.config)
     with served(service, LIMITS, local=True, names=["My-Machine"]) as (client, _):
         request = {"url": "/translate", "json": {"lines": ["a"]}}
         assert client.post(**request).status_code == 200

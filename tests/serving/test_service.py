@@ -8,6 +8,7 @@ from refusals import refusal
 from small_run import write_run
 
 import jax_transformer as jt
+from jax_transformer.config import override_free
 from jax_transformer.decoding.line_search import Line, Translation
 from jax_transformer.errors import InputError
 from jax_transformer.runs.metrics_writer import compilation_events
@@ -33,7 +34,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(model):
-    service = Service(model, model.config.decoding)
+    service = Service(model, model.config)
     yield service
     service.batcher.close()
 
@@ -62,7 +63,7 @@ def test_after_the_warm_up_no_ordinary_request_compiles(service):
 
 
 def test_an_error_has_the_number_that_the_line_has_in_its_request(model):
-    service = Service(model, model.config.decoding)  # batches of eight lines
+    service = Service(model, model.config)  # batches of eight lines
 
     def work(_: Any, lines: list[Line]) -> list[Any]:
         for line in lines:
@@ -92,7 +93,7 @@ def test_an_error_has_the_number_that_the_line_has_in_its_request(model):
 
 
 def test_a_batch_has_fewer_lines_if_each_is_more_work(model):
-    service, batches = Service(model, model.config.decoding), list[int]()  # of eight short lines
+    service, batches = Service(model, model.config), list[int]()  # of eight short lines
 
     def work(_: Any, lines: list[Line]) -> list[Any]:
         batches.append(len(lines))
@@ -153,7 +154,7 @@ def test_alignments_tokens_and_scores_are_those_of_the_model(model, service):
 def test_a_parser_answers_with_trees_and_compiles_no_more(tmp_path):
     settings = "data.task=parsing", "decoding.batch_tokens=24", "decoding.beam_size=2"
     parser = jt.load(write_run(tmp_path / "parsing", *settings))
-    service = Service(parser, parser.config.decoding)
+    service = Service(parser, parser.config)
     assert [*service.warm_up()]
     before = len(compilation_events())
     (outputs,) = together(service.outputs(ParseRequest(lines=["the door opens .", ""])))
@@ -174,3 +175,23 @@ def test_a_translation_that_has_no_page_is_not_blamed_on_a_field_of_the_client(
         together(service.attention(AttentionRequest(source="the door")))
     with pytest.raises(InputError, match=r"^target: expected a sentence"):
         together(service.attention(AttentionRequest(source="the door", target="")))
+
+
+def test_changed_languages_are_those_by_which_lines_are_split(model):
+    pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
+    lines = ["we know? it rains. so"]
+    for language, sentences in (("en", 3), ("hy", 2)):  # Armenian has another full stop
+        found = list[int]()
+        service = Service(model, override_free(model.config, f"data.source_language={language}"))
+        service.batcher.on_batch = lambda new, _, found=found: found.append(new)
+        together(service.outputs(asked(lines=lines, split_sentences=True)))
+        service.batcher.close()
+        assert service.describe().source_language == language
+        assert sum(found) == sentences
+
+
+def test_an_ensemble_has_no_attention_page(model, small_run):
+    for served, has in ((model, True), (jt.load([small_run] * 2), False)):
+        service = Service(served, served.config)
+        service.batcher.close()
+        assert service.describe().attention == has
