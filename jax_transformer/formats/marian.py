@@ -66,6 +66,13 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
             "--format=marian: expected a model whose sources end with an end mark, found an import "
             "from OpenNMT, whose sources have none; export it with --format=ctranslate2"
         )
+    special = [(side.pad_id, side.eos_id, side.unk_id) for side in (source, target)]
+    if special[0] != special[1]:
+        raise InputError(
+            "--format=marian: expected the same ids of padding, end mark and unknown piece in both "
+            f"vocabularies, because MarianTokenizer has one of each, found {special[0]} and "
+            f"{special[1]}; export the model with --format=ctranslate2"
+        )
     arrays = marian_arrays(trained.params, trained.config.model)
     # transformers requires this metadata before it reads a file. save_file would make a file that
     # its owner alone can read.
@@ -331,8 +338,9 @@ def _vocabularies(
             eos_id = config.whole("eos_token_id", low=0)
         if pad_id is None:
             pad_id = config.whole("pad_token_id", low=0)
-        start = config.whole("decoder_start_token_id", low=0)
-        bos_id = start if side == "target" or start < count else pad_id  # sources have none
+        # Sources have none; in their own table its id may be that of any piece.
+        starts = side == "target" or name == files["target"]
+        bos_id = config.whole("decoder_start_token_id", low=0) if starts else pad_id
         assert unk_id is not None
         with located(path):
             ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id, "unk_id": unk_id}

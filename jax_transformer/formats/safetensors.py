@@ -29,7 +29,7 @@ def write_safetensors(trained: TrainedModel, out: Path) -> None:
     if ids is not target:
         raise InputError(
             "expected one vocabulary for both sides, found separate ones, which the folder cannot "
-            "hold; export with --format=marian"
+            "hold; export with --format=ctranslate2"
         )
     if not isinstance(ids, SentencePieceVocabulary):
         raise InputError(

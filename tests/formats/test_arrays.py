@@ -108,11 +108,9 @@ def test_every_kind_of_model_gives_the_same_log_probabilities(
         np.testing.assert_array_equal(array, before[name])
 
 
-@pytest.fixture(scope="module")
-def separate(vocabulary) -> TrainedModel:
-    """A model whose target has a vocabulary of another program, with other special ids."""
-    target = io.BytesIO()
-    special: dict[str, Any] = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
+def separate(vocabulary: Path, **special: int) -> TrainedModel:
+    """A model whose target has a vocabulary of another program, with these special ids."""
+    target, options = io.BytesIO(), dict[str, Any](special)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["w x y z v u", "uvw xyz vwx zyx"] * 20),
         model_writer=target,
@@ -120,11 +118,10 @@ def separate(vocabulary) -> TrainedModel:
         vocab_size=22,
         hard_vocab_limit=False,
         minloglevel=2,
-        **special,
+        **options,
     )
     run, source = Run("random", 0, Config(model=MODEL)), load_vocabulary(vocabulary)
     ids = SentencePieceVocabulary(target.getvalue())
-    assert ids.pad_id == ids.size - 1 != source.pad_id
     module = build_model(run, source, ids)
     return TrainedModel(run, source, ids, module, random_params(module), "last", [1])
 
@@ -142,10 +139,19 @@ def test_safetensors_refuses_ids_that_the_code_in_its_readme_would_not_give(voca
     assert not [*tmp_path.iterdir()]
 
 
-def test_separate_vocabularies_are_two_tables_for_marian(separate, tmp_path):
-    assert "--format=marian" in refusal(WRITERS["safetensors"], separate, tmp_path)
-    WRITERS["marian"](separate, tmp_path)
-    source, target = separate.vocabulary, separate.target_vocabulary
+def test_marian_refuses_separate_vocabularies_with_other_special_ids(vocabulary, tmp_path):
+    trained = separate(vocabulary, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
+    assert (last := trained.target_vocabulary.pad_id) == trained.target_vocabulary.size - 1
+    message = refusal(WRITERS["marian"], trained, tmp_path)
+    assert all(part in message for part in ("(0, 2, 3)", f"({last}, 2, 0)", "--format=ctranslate2"))
+    assert not [*tmp_path.iterdir()]
+
+
+def test_separate_vocabularies_are_two_tables_for_marian(vocabulary, tmp_path):
+    trained = separate(vocabulary, unk_id=3, bos_id=1, eos_id=2, pad_id=0)
+    assert "--format=ctranslate2" in refusal(WRITERS["safetensors"], trained, tmp_path)
+    WRITERS["marian"](trained, tmp_path)
+    source, target = trained.vocabulary, trained.target_vocabulary
     for name, vocabulary in (("vocab.json", source), ("target_vocab.json", target)):
         table = json.loads((tmp_path / name).read_text(encoding="utf-8"))
         assert [*table] == vocabulary.all_pieces
@@ -155,7 +161,7 @@ def test_separate_vocabularies_are_two_tables_for_marian(separate, tmp_path):
     targets = [[7, 3, 9, 2], [6, 2], [11, 5, 9, 10, 4, 2], [13, 5, 2]]
     found = reader.log_probabilities(SOURCES, targets)
     ours: Any = log_probabilities(
-        separate.module, separate.params, padded(SOURCES), padded(targets), bos_id=1
+        trained.module, trained.params, padded(SOURCES), padded(targets), bos_id=1
     )
     for row, expected, ids in zip(found, ours, targets, strict=True):
         np.testing.assert_allclose(row, expected[: len(ids)], rtol=0, atol=1e-4)

@@ -255,6 +255,15 @@ def test_added_tokens_are_exported_again(marian, tmp_path):
     assert again.target.content == imported.target.content
 
 
+def test_the_decoders_start_is_an_ordinary_piece_of_a_source_with_its_own_table(marian):
+    table = json.loads((marian / "vocab.json").read_text(encoding="utf-8"))
+    change(marian / "target_vocab.json", **table)
+    start = read_model("marian", marian).target.bos_id
+    assert table["<pad>"] == start
+    change(marian / "vocab.json", **{"\u2581the": start, "<pad>": table["\u2581the"]})
+    assert read_model("marian", marian).source.encode("the") == [start]
+
+
 def test_the_readme_of_an_export_normalizes_punctuation_as_the_import_does(marian, tmp_path):
     change(marian / "tokenizer_config.json", source_lang="")  # whose rules are then those of en
     plain = read_model("marian", marian)
