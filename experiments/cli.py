@@ -126,12 +126,15 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     program = sys.modules["__main__"]
     program.__doc__ = printable(program.__doc__ or "")  # which --help prints
     try:
+        _check_streams()
         positional = FLAGS(argv)
         _check_given()
     except flags.UnrecognizedFlagError as error:
         message = _unknown_flag(error.flagname, [name for name in FLAGS if len(name) > 1])
     except flags.Error as error:
         message = f"{' '.join(str(error).split())} (see --help)"
+    except InputError as error:
+        message = str(error)
     except UnicodeDecodeError as error:  # an argument cannot raise it
         message = f"--flagfile: expected a file in UTF-8, found {error}; save it in UTF-8"
     except (SystemExit, BrokenPipeError):  # after --help; absl would end with 1
@@ -140,7 +143,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         if FLAGS.version:
             sys.exit(command(lambda: write(f"jax_transformer {__version__}\n"))(argv[:1]))
         if FLAGS.h:
-            app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+            sys.exit(command(lambda: app.usage(shorthelp=True, writeto_stdout=True))(argv[:1]))
         return positional
     refuse(message)
 

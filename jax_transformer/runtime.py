@@ -288,8 +288,9 @@ def end_process(status: int, *, always: bool = False) -> None:
     """
     jax = sys.modules.get("jax")  # a process that has not imported it is the only one
     if always or (jax and jax.distributed.is_initialized()):
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream:  # None if it is closed
+                stream.flush()
         os._exit(status)
 
 

@@ -94,6 +94,7 @@ def train(
     given = {name: _paths(name, value) for name, value in (files or {}).items()}
     initial = folder.path / "initial"
     writes = isinstance(init_from, TrainedModel) and not initial.exists()
+    trained = folder.trained_steps()
     if isinstance(init_from, TrainedModel):
         given["init_from"] = str(_saved(init_from, folder, initial))
     elif isinstance(init_from, str | os.PathLike):
@@ -110,7 +111,8 @@ def train(
         check_files(run, folder)
         train_run(run, folder, on_metrics=on_metrics, catch_signals=False)
     except InputError:
-        if writes and not folder.trained_steps():  # it would stop a call with another model
+        # It would stop a call with another model, and is not the model that another run began from.
+        if writes and (trained or not folder.trained_steps()):
             shutil.rmtree(initial)
         raise
     return load(folder)
@@ -201,6 +203,8 @@ def train_run(
                 text = final_report(trainer, run.scored_on)
             except KeyboardInterrupt:
                 score = f"python -m experiments.evaluate --workdir {folder.quoted}"
+                if _split(trainer, run.scored_on) == "dev":
+                    score += " --split=dev"
                 logger.info("the trained model is saved; score it with\n  %s", score)
                 raise
         lock.close()  # here, because copying to a bucket may take minutes
@@ -247,6 +251,11 @@ def _warn_of_steps(run: Run) -> None:
         )
 
 
+def _split(trainer: Trainer, split: str) -> str:
+    """Return the split that is scored after training."""
+    return split if split in trainer.stores else "dev"
+
+
 def final_report(trainer: Trainer, split: str = "test") -> str:
     """Average the last checkpoints, score the mean, and return a report for the user.
 
@@ -258,7 +267,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     best = best if best and best.step else None
     with folder.in_turn(trainer.devices):
         steps, params = average_run(folder, run, best, trainer.abstract_params, trainer.origin)
-    split = split if split in trainer.stores else "dev"
+    split = _split(trainer, split)
     sources, references = text_lines(folder, split)
     params = as_computed(params, run.config.model)  # as for a model that is loaded
     model = replace(trainer.model, params=params, checkpoint="averaged", steps=steps)

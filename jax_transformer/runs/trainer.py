@@ -135,6 +135,9 @@ class Trainer:
             left = step < training.steps and not self.development.ended
             done = f"from step {step:,} to" if left else f"is done: {step:,} of"
             logger.info(f"training    {done} {training.steps:,} steps")
+            if profile_steps and profile_steps[-1] <= step:
+                last = profile_steps[-1]
+                logger.warning(f"--profile_steps: step {last:,} is done, so nothing is traced")
             writes = self.devices.is_first
             if left and writes:
                 self.folder.append_start(step)

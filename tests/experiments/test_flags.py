@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -100,14 +101,25 @@ def test_the_package_lists_its_commands():
 
 
 @pytest.mark.release
-def test_help_whose_reader_has_gone_ends_without_a_word():
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_whose_reader_has_gone_ends_without_a_word(flag):
     read, write = os.pipe()
     os.close(read)
-    options = process_arguments("train", "--help")
+    options = process_arguments("train", flag)
     done = subprocess.run(**options, stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert not done.stderr
     assert done.returncode in (0, 141)  # absl's --help ends with 0
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("flag", ["--help", "-h", "--settings", "--verbossity=1"])
+def test_a_closed_output_is_one_line_and_exit_status_2(flag):
+    options = process_arguments("train", flag)
+    options["args"] = ["bash", "-c", f"exec {shlex.join(options['args'])} >&-"]
+    done = subprocess.run(**options, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr.startswith("error: expected a standard output to write to")
+    assert (done.stderr.count("\n"), done.returncode) == (1, 2)
 
 
 PATHS = {

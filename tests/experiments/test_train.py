@@ -154,9 +154,17 @@ def test_too_few_steps_are_shown_one_by_one_and_an_interrupted_score_is_made_up_
     assert kept.startswith("warning: training.keep_checkpoints=2 keeps fewer ")
     assert all(f"training    {step} of 3 steps" in done.stderr for step in (1, 2, 3))
     assert " 3 steps: 3.0 passes " in done.stderr
-    assert f"experiments.evaluate --workdir {tmp_path}/run" in done.stderr
+    score = f"experiments.evaluate --workdir {tmp_path}/run"
+    assert f"{score}\n" in done.stderr
     assert len(metrics(tmp_path / "run")) == 1
-    assert "BLEU" in run_command("train", f"--workdir={tmp_path}/run").stdout
+    again = run_command("train", f"--workdir={tmp_path}/run", "--profile_steps=1:3")
+    assert "BLEU" in again.stdout
+    assert "--profile_steps: step 3 is done, so nothing is traced" in again.stderr
+    own = [flag for flag in own if not flag.startswith("--test")] + [f"--workdir={tmp_path}/dev"]
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "final_report", interrupt)
+        done = run_command("train", *own[1:], *setting_flags(**few), fails=130)
+    assert f"{tmp_path}/dev --split=dev\n" in done.stderr
 
 
 @pytest.mark.release

@@ -1,5 +1,7 @@
 """jt.train that continues from a model object: what it refuses, and what that leaves behind."""
 
+import shutil
+
 import pytest
 from small_run import write_run
 
@@ -20,6 +22,13 @@ def test_a_call_that_is_refused_leaves_no_initial_model(small_run, tmp_path):
             None, {}, "training.step=2", workdir=tmp_path / "run", init_from=jt.load(small_run)
         )
     assert not [*tmp_path.glob("run/*")]
+
+
+def test_a_call_that_is_refused_leaves_nothing_in_the_folder_of_another_run(small_run, tmp_path):
+    other = shutil.copytree(small_run, tmp_path / "other")
+    with pytest.raises(InputError):
+        jt.train(None, {}, workdir=other, init_from=jt.load(small_run))
+    assert not (other / "initial").exists()
 
 
 def test_an_ensemble_is_refused(small_run, tmp_path):
