@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_transformer.errors import InputError, reason_of
-from jax_transformer.formats import recognized
+from jax_transformer.formats import file_names, recognized
 from jax_transformer.formats.imported import require
 from jax_transformer.progress import shows_bars
 
@@ -36,7 +36,7 @@ def fetched(address: str, form: str | None) -> tuple[Path, str]:
             "give the name that the page of the model has"
         )
     require("huggingface_hub", address, "hub")
-    from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
     from huggingface_hub.utils import tqdm
 
@@ -56,7 +56,8 @@ def fetched(address: str, form: str | None) -> tuple[Path, str]:
             raise
         except Exception as error:
             try:
-                names = [file.path for file in get_cached_repo_tree(name, revision=revision)]
+                names = _cached(name, revision)
+                recognized(address, names, form)
             except Exception:
                 raise error from None
             unreached = reason_of(error)
@@ -66,6 +67,16 @@ def fetched(address: str, form: str | None) -> tuple[Path, str]:
     if unreached:
         logger.warning(f"{address}: the copy in {folder} is taken, because of {unreached}")
     return folder, f"{SCHEME}{name}@{folder.name}"
+
+
+def _cached(name: str, revision: str | None) -> list[str]:
+    """Return the names of a model's files by what the cache has; exceptions are the library's."""
+    from huggingface_hub import get_cached_repo_tree, snapshot_download
+
+    try:
+        return [file.path for file in get_cached_repo_tree(name, revision=revision)]
+    except Exception:  # files that came one by one, or by an older version, are in no list
+        return file_names(Path(snapshot_download(name, revision=revision, local_files_only=True)))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Models of the Hugging Face hub, from a server of this process that answers as the hub does."""
 
+import importlib
 import shutil
 import sys
 import time
@@ -117,6 +118,20 @@ def test_without_a_network_the_copy_in_the_cache_is_taken(variables, publish, li
         assert str(expected[0]) in caplog.text
     for address in ("hf://owner/other", "hf://owner/name@new"):
         assert "network" in refusal(fetched, address, None)
+
+
+def test_without_a_network_files_that_came_one_by_one_are_taken(publish, library):
+    folder = publish("ctranslate2")
+    for name in ("README.md", *READ["ctranslate2"], "target.spm"):
+        importlib.import_module("huggingface_hub").hf_hub_download("owner/name", name)
+        if name == "README.md":
+            library.set(HF_HUB_OFFLINE="1")
+            assert "network" in refusal(fetched, "hf://owner/name", None)
+            library.set(HF_HUB_OFFLINE="0")
+    library.set(HF_HUB_OFFLINE="1")
+    found, origin = fetched("hf://owner/name", None)
+    assert origin == f"hf://owner/name@{commit(folder)}"
+    assert read_model("ctranslate2", found).target.size == 59
 
 
 @pytest.mark.slow
