@@ -76,6 +76,22 @@ def test_punctuation_is_normalized_by_moses_rules(vocabulary):
     assert normalizing.fingerprint != vocabulary.fingerprint
 
 
+def test_a_no_break_space_is_read_by_moses_rules_and_else_is_a_space(model):
+    identity = trained(LINES, vocab_size=40, normalization_rule_name="identity")
+    for content in (model, identity):
+        processor = sentencepiece.SentencePieceProcessor()
+        processor.load_from_serialized_proto(content)
+        normalizing = table(content, processor).normalizing("fr")
+        for line, read in [
+            ("\u00abthe\u00a0man\u00a0\u00bb", '"the man"'),
+            ("a\u00a0dog, \u00a0they\u00a0 say\u00a0?", "a dog, they say?"),
+            ("\u00a0>>deu<<\u00a0a dog\u00a0", ">>deu<< a dog"),
+            ("\u00a0\u00ab\u00a0", '"'),
+            ("\u00a0", ""),
+        ]:
+            assert normalizing.encode(line) == table(content, processor).encode(read)
+
+
 def test_a_table_that_does_not_fit_is_refused(vocabulary, model):
     ids = {"pad_id": 0, "bos_id": 0, "eos_id": 0, "unk_id": 1}
     assert "'a' twice" in refusal(PieceTable.make, ["a", "b", "a"], model, **ids)

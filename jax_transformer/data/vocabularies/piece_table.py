@@ -121,11 +121,16 @@ class PieceTable(Vocabulary):
         """True if sentencepiece alone cuts text: no tags, no whole pieces and no normalizer."""
         return not (self.tags or self._whole or self.normalize)
 
+    def knows(self, character: str) -> bool:
+        """See `Vocabulary.knows`; a no-break space is left to Moses' rules, if there are any."""
+        return super().knows(character) or (character == "\u00a0" and self.normalize != "")
+
     def _encode_lines(self, lines: list[str]) -> list[list[int]]:
         split = [self._split_tag(line) for line in lines]
         plain = [text for _, text in split]
         if self.normalize:
             plain = map(normalizer(self.normalize).normalize, plain)
+            plain = [re.sub("[ \u00a0]+", " ", text) for text in plain]
         # Every other part is a piece that is kept whole.
         parts = [self._whole.split(text) if self._whole else [text] for text in plain]
         texts = [text for row in parts for text in row[::2]]
@@ -141,7 +146,7 @@ class PieceTable(Vocabulary):
 
     def _split_tag(self, line: str) -> tuple[list[int], str]:
         """Return the id of the tag that the line begins with, if there is one, and the rest."""
-        found = _TAG.match(line.lstrip(" ")) if self.tags else None
+        found = _TAG.match(line.lstrip()) if self.tags else None
         if not found:
             return [], line
         tag = found[0]
@@ -150,7 +155,7 @@ class PieceTable(Vocabulary):
             remedy = f"did you mean {near[0]}?" if near else "begin the line with another"
             known = ", ".join(self.tags[:8]) + (", ..." if self.tags[8:] else "")
             raise InputError(f"expected a tag of this model, {known}, found {tag}; {remedy}")
-        return [self._ids[tag]], line.lstrip(" ")[len(tag) :]
+        return [self._ids[tag]], line.lstrip()[len(tag) :]
 
     def _decode(self, ids: list[int]) -> str:
         text = self._processor.decode([self._shown[i] for i in ids if i not in self._specials])
