@@ -59,14 +59,14 @@ class Vocabulary(ABC):
         eos: True to add EOS.
         The line is read as `readable` says. A line without a letter, digit, punctuation mark or
         symbol has no pieces. A character without a piece is UNK (NUL and U+2585 always are);
-        unknown neighbours share one UNK. No text gives PAD, BOS or EOS, even if it contains `<s>`.
+        unknown neighbours may share one. No text gives PAD, BOS or EOS, even if it contains `<s>`.
 
         Raises InputError if the text has a lone surrogate, which is not a character.
         """
         return self.encode_batch([text])[0] + [self.eos_id] * eos
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode each text as `encode` does, on all cores."""
+        """Encode each text as `encode` does; sentencepiece uses all cores."""
         plain = [readable(text, self.knows) for text in as_lines(texts)]
         try:
             return self._encode_lines(plain)
@@ -106,10 +106,10 @@ class Vocabulary(ABC):
         raise NotImplementedError
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of the ids, one line, in which PAD, BOS and EOS vanish and UNK is U+2047.
+        r"""Return the text of the ids, in which PAD, BOS and EOS vanish and UNK is U+2047.
 
-        A line break that a piece stands for is a space. Raises InputError if an id is outside the
-        vocabulary.
+        A newline or "\r" that a piece stands for is a space; other line breaks of Unicode, such as
+        U+2028, stay. Raises InputError if an id is outside the vocabulary.
         """
         return re.sub("[\n\r]", " ", self._decode(self._checked(ids)))
 
