@@ -143,7 +143,9 @@ class Service:
             except InputError as error:
                 raise InputError(str(error).replace("lines[0]", "source")) from None
             target = found[0].text if found else ""
-        item = source, single_line(target, "target").strip(), request.target is not None
+        else:
+            single_line(target, "target")
+        item = source, target.strip(), request.target is not None
         work = Work(self._attention_pages, (), object())  # pages are large: none waits for another
         (page,) = await self._submit(work, [item], follows=request.target is None)
         return page

@@ -31,6 +31,8 @@ def attention_page(model: TrainedModel, source: str, target: str, *, forced: boo
 
     Raises InputError for an empty sentence, or one that is too long.
     """
+    if not forced:  # a model can write U+2028 and its like, which are refused in a target
+        target = " ".join(target.splitlines())
     try:
         maps, (alignment,) = model.attention_maps(source, target), model.align([source], [target])
     except InputError as error:

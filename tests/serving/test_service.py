@@ -195,3 +195,14 @@ def test_an_ensemble_has_no_attention_page(model, small_run):
         service = Service(served, served.config)
         service.batcher.close()
         assert service.describe().attention == has
+
+
+def test_line_breaks_that_the_model_writes_are_spaces_on_the_attention_page(service, monkeypatch):
+    async def broken(lines: Any, request: Any) -> list[list[Translation]]:
+        return [[Translation("it\u2028rains\x85\x0b", 0.0, 0.0, 1)] for _ in lines]
+
+    monkeypatch.setattr(service, "_outputs", broken)
+    page = together(service.attention(AttentionRequest(source="the door")))[0]
+    assert '"target":"it rains"' in page
+    with pytest.raises(InputError, match=r"^target: expected one line"):
+        together(service.attention(AttentionRequest(source="the door", target="it\u2028rains")))
