@@ -17,8 +17,16 @@ from absl import app, flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.shared_flags import define_run_flags, run_from_flags
-from jax_transformer.data.wmt import DATASETS, TfdsCorpus, check_can_download, download
+from jax_transformer.data.urls import absolute
+from jax_transformer.data.wmt import (
+    DATASETS,
+    TfdsCorpus,
+    check_can_download,
+    default_data_dir,
+    download,
+)
 from jax_transformer.errors import InputError
+from jax_transformer.presets import find_experiment
 from jax_transformer.runs.request import check_files
 
 define_run_flags()
@@ -34,16 +42,20 @@ def main() -> None:
         raise InputError("--dataset cannot be combined with --experiment; remove one of them")
     if FLAGS.dataset:
         FLAGS.experiment = f"{FLAGS.dataset}-base"
-    run, folder = run_from_flags()
-    check_files(run)
     from jax_transformer.data.token_store import dropped
     from jax_transformer.runs.preparation import prepare_run, shared_folder
 
+    corpus_name = find_experiment(FLAGS.experiment or "demo").corpus
+    alone = FLAGS.workdir or FLAGS.train_source or FLAGS.init_from
+    if shared := corpus_name in DATASETS and not alone:
+        FLAGS.data_dir = absolute(FLAGS.data_dir or default_data_dir())
+        FLAGS.workdir = str(shared_folder(corpus_name, FLAGS.data_dir).path)
+    run, folder = run_from_flags()
+    check_files(run)
     train_flags = f"--workdir={folder.quoted}"
     data_dir = run.sources.data_dir
-    if data_dir and not FLAGS.workdir:
-        folder = shared_folder(run.corpus, data_dir)
-        settings = [f"--seed={run.seed}"] if FLAGS["seed"].present else []
+    if shared:
+        settings = [f"--seed={run.seed}"] if run.seed != FLAGS["seed"].default else []
         settings += [f"--set={quote(change)}" for change in FLAGS.set]
         given = [f"--experiment={run.experiment}", f"--data_dir={quote(data_dir)}"]
         for name, paths in (vars(run.vocabularies) if run.vocabularies else {}).items():

@@ -12,8 +12,10 @@ from commands import files_of, only_error, run_command, setting_flags, started, 
 from letters import letters, write_letters
 from tiny_wmt import COUNTS, english, german, prepared_data
 
+from jax_transformer.config import Config, override
 from jax_transformer.data.token_store import DESCRIPTION, open_store
 from jax_transformer.data.vocabularies import load_vocabulary
+from jax_transformer.runs.run_dir import Run, RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,23 @@ def test_wmt_is_prepared_once_and_a_run_trains_on_it(data_dir, tmp_path):
     own_pieces = f"--vocabulary={shutil.copy(shared / copied, tmp_path)}"
     told = run_command("prepare", "--dataset=wmt14-en-de", where, own_pieces, *own)
     assert f"{where} {own_pieces} {given}" in told.stdout
+
+
+def test_wmt_for_all_runs_takes_nothing_from_the_run_of_the_experiment_s_name(
+    data_dir, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    other = RunFolder("runs/wmt14-en-de-base")
+    (other.averaged / "20").mkdir(parents=True)  # its checkpoints were removed
+    other.write_run(Run("wmt14-en-de-base", 7, override(Config(), "model.d_ff=8")))
+    flags = ["--dataset=wmt14-en-de", f"--data_dir={shutil.copytree(data_dir, 'data')}"]
+    flags += ["--set=data.vocabulary_size=200", "--set=data.vocabulary_up_to=true"]
+    done = run_command("prepare", *flags)
+    shared = RunFolder("data/jax_transformer/wmt14-en-de")
+    assert shared.load_run().seed == 1
+    assert "--seed" not in done.stdout
+    run_command("prepare", *flags, "--seed=3")
+    assert " --seed=3 " in run_command("prepare", *flags).stdout  # as there is one of it now
 
 
 def test_several_files_are_one_text_read_one_after_another(tmp_path):
