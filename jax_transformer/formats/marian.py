@@ -30,7 +30,7 @@ from jax_transformer.types import Params
 _TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 _PADDED = (8, 16, 32, 64, 128)  # what users of Hugging Face fill up matrices to a multiple of
 _EPSILON = 1e-5  # of torch's LayerNorm; MarianConfig has no setting for it
-_EXTRA_LENGTH = DecodingConfig().max_extra_length
+_EXTRA_LENGTH = 256  # as in an import from CTranslate2
 
 # Names of arrays.
 _LAYERS = "model.{stack}.layers.{i}."

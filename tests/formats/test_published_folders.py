@@ -197,6 +197,13 @@ def test_a_limit_of_outputs_that_is_not_used_is_told(make, caplog, form, name, l
     assert "max_extra_length" in caplog.text
 
 
+def test_outputs_may_be_longer_than_sources_also_if_both_have_the_same_limit(marian):
+    for limit, extra in ((64, 31), (33, 256), (32, 256)):  # `generate` counts the start
+        change(marian / "generation_config.json", max_length=limit)
+        imported = read_model("marian", marian)
+        assert (imported.max_length, imported.decoding.max_extra_length) == (32, extra)
+
+
 # ---- Added tokens -------------------------------------------------------------------------
 
 
