@@ -85,6 +85,7 @@ def weighted_values(
 ) -> Float[Array, "*B Q d_v"]:
     """Return the mean of the values under the attention weights, in the type of the values."""
     check_floats(values=values)
+    values = jnp.asarray(values)  # NumPy's float64 becomes JAX's float32
     weights = weights.astype(values.dtype)
     return jnp.einsum("...qk,...kd->...qd", weights, values, precision=precision)
 
@@ -253,6 +254,8 @@ class Dropout(nn.Module):
         limit = round(self.rate * 2**16)
         if limit == 0 or not dropout_is_on(self):
             return jnp.asarray(x)
+        if limit == 2**16:  # whose scale is infinite
+            return jnp.zeros_like(x)
         *axes, width = x.shape
         words = jax.random.bits(self.make_rng("dropout"), (*axes, -(-width // 2)), jnp.uint32)
         kept = jnp.concatenate([words & 0xFFFF >= limit, words >> 16 >= limit], axis=-1)

@@ -75,7 +75,8 @@ const tokensOf = ({ parent, token }) => (parent ? [...tokensOf(parent), token] :
 
 let trained = null, newest = 0;
 self.onmessage = ({ data }) => {
-  trained ??= new Trained(data.content);
+  if (data.content) trained = new Trained(data.content);
+  if (!trained) return;  // its error has been reported
   if (data.text !== undefined) answer(data).catch(reportError);
 };
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import warnings
 from typing import Any
 
 import jax
@@ -245,3 +246,15 @@ def test_local_attention_reaches_the_positions_at_most_a_radius_away():
     mask = np.asarray(local_attention_mask(6, 2))[0, 0]
     for q, k in np.ndindex(6, 6):
         assert mask[q, k] == (abs(q - k) <= 2), (q, k)
+
+
+def test_dropping_all_has_gradients_of_zero():
+    dropped = jax.grad(lambda x: Dropout(1.0).apply({}, x, rngs=jax.random.key(1)).sum())
+    np.testing.assert_array_equal(dropped(jnp.ones(5)), 0)
+
+
+def test_float64_arrays_of_numpy_are_attended_to_without_a_warning():
+    arrays = np.random.default_rng(1).normal(size=(3, 1, 4, 8))
+    with warnings.catch_warnings(action="error"):
+        found = scaled_dot_product_attention(*arrays)
+    np.testing.assert_array_equal(found, scaled_dot_product_attention(*map(jnp.asarray, arrays)))
