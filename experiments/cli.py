@@ -59,7 +59,11 @@ def printable(text: str) -> str:
 
     Commands that it names are written as this one was called.
     """
-    text = text.replace(CALL, call)
+    return escaped(text.replace(CALL, call))
+
+
+def escaped(text: str) -> str:
+    """Escape the control characters of a text alone."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 

@@ -81,6 +81,8 @@ def main() -> None:
             progress.clear()
             rows = [_written(each, translator.target_vocabulary) for each in found]
             rows = [each + [""] * (count - len(each)) for each in rows]
+            if sys.stdout.isatty():  # a model may write what a terminal obeys
+                rows = [[*map(cli.escaped, each)] for each in rows]
             cli.write("".join(f"{row}\n" for each in rows for row in each), flush=True)
             fewer += sum(0 < len(each) < count for each in found)
             if request.split_sentences:

@@ -91,13 +91,24 @@ def write_bytes(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def append_bytes(path: Path, content: bytes) -> None:
+    """Append to a file, which is made if it is missing. Raises OSError if it is a link."""
+
+    def open_file(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, 0o666)
+
+    with naming(path), open(path, "ab", opener=open_file) as file:
+        file.write(content)
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Yield a file to fill, whose content is in the file `path` at the end, or nowhere."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with naming(path), partial.open("wb") as file:
+        partial.unlink(missing_ok=True)  # a process that had this number was killed
+        with naming(path), partial.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -21,6 +21,7 @@ from jax_transformer.data.token_store import (
     TokenStore,
     dropped,
     open_store,
+    remove_store,
     write_store,
 )
 from jax_transformer.data.vocabularies import load_user_vocabulary, read_vocabulary
@@ -269,5 +270,5 @@ def _link(there: Path, here: Path) -> None:
     except OSError:
         shutil.rmtree(partial, ignore_errors=True)  # a link is refused as a copy of itself
         shutil.copytree(there, partial)
-    shutil.rmtree(here, ignore_errors=True)
+    remove_store(here)
     partial.replace(here)

@@ -229,9 +229,17 @@ def write_store(
     facts = {"format": FORMAT, "token_type": kind, **made_of, **asdict(rules), **counts}
     content = encode_json({**facts, "files": sums})
     write_bytes(building / DESCRIPTION, content)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_store(folder)
     building.rename(folder)
     return content
+
+
+def remove_store(folder: Path) -> None:
+    """Remove the folder of a store. Raises InputError if it has other files, as a link may lead."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if DESCRIPTION not in names and (other := names - {*NAMES}):
+        raise InputError(f"{folder}: expected {DESCRIPTION}, found {min(other)}; move it away")
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def encode_pairs(pairs: Sequence[Pair], vocabularies: Both, rules: Rules) -> TokenStore:

@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,10 +18,15 @@ from jax_transformer.data.scripts import is_blank
 from jax_transformer.data.sources import Corpus, Pairs
 from jax_transformer.data.text import SIDES, file_fingerprint
 from jax_transformer.errors import InputError, install_command
-from jax_transformer.files import expanded
+from jax_transformer.files import expanded, read_json
 
 DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
 SPLITS = {"train": "train", "dev": "validation", "test": "test"}  # newstest2013 and 2014
+FEATURES = [
+    f"tensorflow_datasets.core.features.{name}"
+    for name in ("translation_feature.Translation", "text_feature.Text")
+]
+_CLASS_NAMES = "pythonClassName", "python_class_name"
 _ROWS = 1_000  # rows read together
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
@@ -86,8 +92,9 @@ class TfdsCorpus(Corpus):
                 f"expected {self.name} prepared in {self.data_dir}, found no "
                 f"{self.name}/*/dataset_info.json there; give its --data_dir, or prepare it: "
                 f"python -m experiments.prepare --experiment={dataset}-base "
-                f"--data_dir={self.data_dir}"
+                f"--data_dir={shlex.quote(str(self.data_dir))}"
             )
+        _check_features(folder / "features.json")
         builder = _tensorflow_datasets().builder_from_directory(folder)
         form = builder.info.file_format
         if form is None or form.value != "array_record":
@@ -119,6 +126,24 @@ class TfdsCorpus(Corpus):
                         "prepare the data again"
                     ) from None
                 yield row + 1, english, other
+
+
+def _check_features(path: Path) -> None:
+    """Raise InputError unless the file names tensorflow-datasets' own classes of text alone.
+
+    tensorflow-datasets imports the module of each class that is named there, whatever it is.
+    """
+    remedy = "prepare the data again"
+    parts: list[Any] = [read_json(path, dict[str, Any], remedy) or {}]
+    for part in parts:  # it grows
+        if isinstance(part, dict):
+            named = {part.get(key, FEATURES[0]) for key in ("type", *_CLASS_NAMES)}
+            if not named <= {*FEATURES}:
+                found = ", ".join(map(repr, named - {*FEATURES}))
+                raise InputError(f"{path}: expected classes of text, found {found}; {remedy}")
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
 
 
 def _tensorflow_datasets() -> Any:

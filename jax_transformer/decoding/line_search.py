@@ -202,7 +202,7 @@ class LineSearch(ABC):
         self.advance: Callable[[int], object] = lambda lines: None
         self._searches_for = cache(self._make_searches)
         self.streams_for = cache(self._make_streams)
-        self.phrases_for = lru_cache(maxsize=4)(self._phrases)
+        self.phrases_for = lru_cache(maxsize=2)(self._phrases)
         self.score_of = self.devices.map_rows(
             lambda params, pairs: token_log_probs(params, pairs).sum(axis=1)
         )

@@ -13,6 +13,8 @@ from jax_transformer.data.scripts import in_word, is_mark, stands_alone
 from jax_transformer.decoding.constraints import Phrases
 from jax_transformer.errors import InputError
 
+MOST_PLACES = 2**27  # of an automaton's table, of five bytes each
+
 # (phrase, letters of it that were read)
 _Match = tuple[int, int]
 
@@ -57,6 +59,11 @@ def phrase_automaton(phrases: Sequence[str], texts: Sequence[str | bytes], eos_i
 
     next_rows, forbidden_rows, without_ended = [], [], []
     for state in states:  # it grows
+        if len(states) * len(texts) > MOST_PLACES:
+            raise InputError(
+                "without: expected fewer letters, found so many different ones that their table "
+                "would be too large; give fewer or shorter phrases"
+            )
         read = [reader.read(state, text) for text in kinds]
         next_rows.append([row(after) for after, _ in read])
         forbidden_rows.append([complete for _, complete in read])

@@ -1,6 +1,7 @@
 """What writers share: the settings that a format accepts, vocabularies, and README.md."""
 
 import dataclasses
+import re
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -32,6 +33,8 @@ from sacremoses import MosesPunctNormalizer
 normalizer = MosesPunctNormalizer({language!r})  # it needs sacremoses
 lines = [normalizer.normalize(line) for line in lines]
 """
+# Not in the name of an experiment or a language, and has a meaning in Markdown.
+_UNUSUAL = re.compile(r"[^\w ,.-]")
 _PENALTIES = {
     "gnmt": """\
 the nearest to what the model
@@ -121,10 +124,10 @@ def write_readme(trained: TrainedModel, out: Path, template: str, **facts: str) 
         **vars(config.decoding),
         "decoder_layers": config.model.num_decoder_layers,
         "penalty": _PENALTIES[config.decoding.length_penalty],
-        "experiment": trained.run.experiment,
+        "experiment": _UNUSUAL.sub("", trained.run.experiment),
         "origin": "which another program trained" if imported else origin,
         "as_trained": "" if imported else ", as they were in training",
-        "languages": f", {languages}" if languages else "",
+        "languages": f", {_UNUSUAL.sub('', languages)}" if languages else "",
         "pieces": pieces,
         "max_source": config.data.max_length - 1,
         "max_length": config.data.max_length,

@@ -43,6 +43,9 @@ class Bucket:
         import fsspec
 
         self.url = url.rstrip("/")
+        parts = self.url.replace("://", "/").split("/")
+        if ".." in parts or not parts[0]:  # the copy would be outside of its folder
+            raise InputError(f"{url}: expected an address without '..'; write the whole path")
         on_disk: dict[str, Any] = {"auto_mkdir": True} if url.startswith("file:") else {}
         with bucket_errors(url):
             self._files, self._root = fsspec.core.url_to_fs(self.url, **on_disk)

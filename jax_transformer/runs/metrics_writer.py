@@ -15,7 +15,14 @@ import numpy as np
 
 from jax_transformer.data.batching import Epoch
 from jax_transformer.evaluation.bleu import perplexity
-from jax_transformer.files import encode_json, naming, parse_json, read_bytes, write_bytes
+from jax_transformer.files import (
+    append_bytes,
+    encode_json,
+    naming,
+    parse_json,
+    read_bytes,
+    write_bytes,
+)
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.training.train_step import StepMetrics
 
@@ -162,8 +169,7 @@ class MetricsWriter:
             with naming(self._folder):
                 if not self._path.exists():
                     logger.warning(f"{self._path}: removed during training; it begins again here")
-                with self._path.open("ab") as file:
-                    file.write(encode_json(line) + b"\n")
+                append_bytes(self._path, encode_json(line) + b"\n")
                 split = line["split"]
                 for name, value in line.items():
                     if name not in ("step", "split"):

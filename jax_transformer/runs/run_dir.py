@@ -27,10 +27,10 @@ from jax_transformer.data.urls import is_url
 from jax_transformer.declared import Declared
 from jax_transformer.errors import InputError
 from jax_transformer.files import (
+    append_bytes,
     encode_json,
     exclusive,
     lines_of_json,
-    naming,
     read_bytes,
     read_json,
     remove_partial,
@@ -315,8 +315,7 @@ class RunFolder(DataFolder):
 
     def append_start(self, step: int) -> None:
         """Append a line to starts.jsonl: training goes on after `step`, in this environment."""
-        with naming(self.starts), self.starts.open("ab") as file:
-            file.write(encode_json({"step": step, **environment()}) + b"\n")
+        append_bytes(self.starts, encode_json({"step": step, **environment()}) + b"\n")
 
     def read_results(self) -> list[dict[str, Any]]:
         """Return the objects of results.json, one per score.

@@ -9,7 +9,7 @@ from refusals import refusal
 from stores import EOS, contents, files_of, filtered_by_hand, make_store, random_pairs
 
 from jax_transformer.data import token_store
-from jax_transformer.data.token_store import DESCRIPTION, open_store, token_rows
+from jax_transformer.data.token_store import DESCRIPTION, open_store, remove_store, token_rows
 from jax_transformer.files import parse_json
 
 
@@ -133,3 +133,12 @@ def test_a_file_that_is_cut_or_missing_is_refused_and_flipped_offsets_at_once(tm
         assert error.startswith(f"{path}: expected {size} bytes, as were written, found {cut}")
     path.unlink()
     assert "found 0" in refusal(open_store, tmp_path / "tokens", content)
+
+
+def test_a_folder_of_something_else_is_not_removed(tmp_path):
+    """A link in a run folder from somebody else may lead to it."""
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    (tmp_path / "data" / "train" / "mine").touch()
+    (tmp_path / "tokens").symlink_to(tmp_path / "data")
+    assert "found mine; move it away" in refusal(remove_store, tmp_path / "tokens" / "train")
+    assert (tmp_path / "data" / "train" / "mine").exists()

@@ -1,6 +1,7 @@
 """WMT as tensorflow-datasets prepares it: a tiny data set in ArrayRecord, and a mocked one."""
 
 import importlib.util
+import json
 import shutil
 import sys
 import types
@@ -84,6 +85,24 @@ def test_the_newest_version_is_read_and_what_is_missing_or_wrong_is_said(data_di
     bad = prepared_data(tmp_path / "bad", {"train": 30}, train_7=latin)
     assert "train, row 8: expected UTF-8" in refusal(pairs, bad)
     assert "expected a split validation" in refusal(pairs, bad, "dev")
+
+
+@pytest.mark.parametrize("key", ["pythonClassName", "python_class_name", "type"])
+def test_a_class_that_the_data_names_is_not_imported(data_dir, tmp_path, monkeypatch, key):
+    """tensorflow-datasets would import its module, from the folder of the command."""
+    copy = shutil.copytree(data_dir, tmp_path / "data")
+    (features,) = copy.rglob("features.json")
+    (tmp_path / "evil.py").write_text("raise SystemExit('executed')", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for content in ({key: "evil.Feature"}, {"content": [{"a": {key: "evil.Feature"}}]}):
+        content = {"type": "tensorflow_datasets.core.features.text_feature.Text", **content}
+        features.write_text(json.dumps(content), encoding="utf-8")
+        assert "found 'evil.Feature'" in refusal(pairs, copy)
+
+
+def test_the_command_that_prepares_it_can_be_pasted():
+    message = refusal(pairs, "data; touch x")
+    assert "--data_dir='data; touch x'" in message
 
 
 def pretend(monkeypatch, package, spec):

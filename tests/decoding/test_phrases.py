@@ -132,6 +132,15 @@ def test_pieces_that_are_bytes_are_read_as_the_letters_that_they_make(phrase, te
     assert allowed([phrase], mixed) == (not contains)
 
 
+def test_phrases_whose_table_would_be_too_large_are_refused(monkeypatch):
+    """Of many letters that are several bytes each there are very many beginnings."""
+    monkeypatch.setattr("jax_transformer.decoding.phrases.MOST_PLACES", 20_000)
+    texts = ["", "", "", *(bytes([byte]) for byte in range(256))]
+    letters = "".join(chr(0x4E00 + 64 * i) for i in range(20))
+    assert phrase_automaton([letters[:2]], texts, EOS)
+    assert "fewer or shorter phrases" in refusal(phrase_automaton, [letters], texts, EOS)
+
+
 def test_two_spaces_are_read_as_one_and_a_mark_belongs_to_its_letter():
     assert not allowed(["the \u2047"], [" the", " ", " \u2047 "])
     assert allowed(["cafe"], [" cafe", "\u0301"])

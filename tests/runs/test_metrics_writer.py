@@ -62,14 +62,14 @@ def test_a_file_that_goes_away_during_training_begins_again_with_a_warning(tmp_p
     assert str(folder.metrics) in message
 
 
-def test_a_disk_that_takes_no_more_is_an_error_that_names_the_folder(tmp_path):
+def test_a_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path):
     writer = MetricsWriter(RunFolder(tmp_path), 0)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # bytes in a file
     try:
         with pytest.raises(OSError, match="File too large") as caught:
             writer.write({"step": 1, "split": "train", "x" * 2000: 1.0})
-        assert caught.value.filename == str(tmp_path)
+        assert caught.value.filename == str(tmp_path / "metrics.jsonl")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     writer.close()

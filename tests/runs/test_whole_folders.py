@@ -10,7 +10,7 @@ import pytest
 from refusals import refusal
 
 from jax_transformer.config import Config
-from jax_transformer.files import whole_folder
+from jax_transformer.files import append_bytes, whole_folder, write_bytes
 from jax_transformer.runs import averages, model
 from jax_transformer.runs.averages import save_average
 from jax_transformer.runs.checkpoints import Checkpoints
@@ -96,3 +96,19 @@ def test_an_average_that_cannot_be_written_leaves_nothing_unfinished(tmp_path, m
     with pytest.raises(OSError, match="No space"):
         save_average(tmp_path, {}, [1], {})
     assert everything(tmp_path) == []
+
+
+def test_nothing_is_written_through_a_link_in_a_folder_of_somebody_else(tmp_path):
+    other = tmp_path / "other"
+    other.write_text("mine")
+    path, log = tmp_path / "results.json", tmp_path / "starts.jsonl"
+    path.with_name(f"results.json.{os.getpid()}.partial").symlink_to(other)
+    log.symlink_to(other)
+    write_bytes(path, b"new")
+    with pytest.raises(OSError, match="starts"):
+        append_bytes(log, b"line")
+    assert (other.read_text(), path.read_text()) == ("mine", "new")
+    log.unlink()
+    for _ in range(2):
+        append_bytes(log, b"line\n")
+    assert log.read_text() == "line\nline\n"
