@@ -131,7 +131,8 @@ def driver() -> str | None:
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     if not shutil.which(query[0]):
         return None
-    return finish(query, timeout=30).stdout.partition("\n")[0] or None
+    done = finish(query, timeout=30)
+    return None if done.returncode else done.stdout.partition("\n")[0] or None
 
 
 def parts(platform: str) -> dict[str, Part | str]:

@@ -34,7 +34,7 @@ from benchmarks.measuring import (
 )
 from jax_transformer.config import ModelConfig
 from jax_transformer.evaluation.flops import count_training_flops
-from jax_transformer.parallel import Devices
+from jax_transformer.parallel import Devices, compiler_options
 
 define_workloads()
 define_batch_tokens()
@@ -89,7 +89,9 @@ def measure_peak(model: ModelConfig) -> float:
     """Measure one device's FLOP/s in large matrix products of the model's dtype and precision."""
     size = 2048 if jax.default_backend() == "cpu" else 8192
     matrix = jnp.ones((size, size), model.compute_dtype)
-    product = jax.jit(partial(jnp.matmul, precision=model.matmul_precision))
+    options = compiler_options(model.compute_dtype)
+    matmul = partial(jnp.matmul, precision=model.matmul_precision)
+    product = jax.jit(matmul, compiler_options=options)
     timing = time_call(lambda: product(matrix, matrix).block_until_ready(), FLAGS.trials)
     return 2 * size**3 / min(timing.seconds)
 

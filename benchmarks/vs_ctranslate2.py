@@ -39,6 +39,7 @@ from jax_transformer.data.text import read_lines
 from jax_transformer.errors import InputError
 from jax_transformer.formats import check_exportable
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
+from jax_transformer.parallel import Devices
 from jax_transformer.runs.load import load
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import RunFolder
@@ -100,7 +101,9 @@ def compare(
     """Return the table's line for each translator; each translates all lines in every trial."""
     outputs: dict[str, list[str]] = {}
     # CTranslate2 ends a search once as many hypotheses as the beam have ended.
-    translator = model.translator(replace(model.config.decoding, beam_size=beam, patience=1.0))
+    decoding = replace(model.config.decoding, beam_size=beam, patience=1.0)
+    one = Devices(1, model.config.model.compute_dtype) if on_gpu() else None  # as CTranslate2
+    translator = model.translator(decoding, devices=one)
     translator.batches = replace(translator.batches, compile_tokens=0)  # as after a long text
 
     def ours() -> None:

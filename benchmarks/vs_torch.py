@@ -44,9 +44,9 @@ from jax_transformer.config import TrainingConfig
 from jax_transformer.errors import InputError
 from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.models.transformer import Transformer
-from jax_transformer.parallel import Devices
+from jax_transformer.parallel import Devices, compiler_options
 from jax_transformer.runtime import cores
-from jax_transformer.training.optimizer import adam_with_warmup, learning_rate
+from jax_transformer.training.optimizer import adam_with_warmup
 from jax_transformer.training.train_step import initial_state, make_loss
 from jax_transformer.types import Params
 
@@ -118,7 +118,8 @@ def check_losses(ours: float, theirs: float, dtype: str) -> None:
 
 def first_loss(model: Transformer, params: Params, shape: Workload) -> float:
     """Return our loss of the batch before training, without dropout, in nats per target token."""
-    loss = jax.jit(make_loss(model, BOS_ID, TRAINING.label_smoothing))
+    options = compiler_options(shape.model.compute_dtype)
+    loss = jax.jit(make_loss(model, BOS_ID, TRAINING.label_smoothing), compiler_options=options)
     found = loss(params, training_batch(shape))
     return float(found.smoothed / found.tokens)
 
@@ -183,6 +184,7 @@ def torch_trainer(shape: Workload, params: Params, compiled: bool = False) -> To
         eps=TRAINING.adam_epsilon,
         fused=True,
     )
+    peak, warmup = shape.model.d_model**-0.5, TRAINING.warmup_steps
     step = 0
 
     def take_steps() -> None:
@@ -192,7 +194,7 @@ def torch_trainer(shape: Workload, params: Params, compiled: bool = False) -> To
             optimizer.zero_grad(set_to_none=True)
             loss(source, target).backward()
             for group in optimizer.param_groups:
-                group["lr"] = float(learning_rate(step, shape.model.d_model, TRAINING.warmup_steps))
+                group["lr"] = peak * min(step**-0.5, step * warmup**-1.5)
             optimizer.step()
         _synchronize()
 

@@ -120,9 +120,17 @@ def _start_processes(dtype: str) -> None:
         start_processes(
             *(FLAGS[name].value for name in BY_HAND), heartbeat_seconds=FLAGS.heartbeat_seconds
         )
+    import jax
+
     from jax_transformer.parallel import this_process
 
-    if this_process()[0]:
+    process, processes = this_process()
+    if processes > 1 and not jax.distributed.is_initialized():
+        raise InputError(
+            f"expected one process, found {processes} that share these devices, as the hosts of a "
+            "TPU slice do; give --distributed=auto on all of them"
+        )
+    if process:
         absl_logging.set_verbosity(absl_logging.ERROR)
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 

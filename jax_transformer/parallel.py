@@ -58,11 +58,15 @@ def check_devices() -> None:
         jax.devices()
         _first_user[:] = [os.getpid()]
     except (AssertionError, RuntimeError) as error:
-        found = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
+        found = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0] or "none"
+        if not (given := os.environ.get("JAX_PLATFORMS")):
+            raise InputError(
+                f"expected a device to compute on, found {found}; end the program that uses it, or "
+                "set JAX_PLATFORMS=cpu"
+            ) from None
         raise InputError(
-            f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: expected a device of this kind, "
-            f"found {found or 'none'}; unset JAX_PLATFORMS, or install JAX for it, as with "
-            f"{install_command('cuda')}"
+            f"JAX_PLATFORMS={given}: expected a device of this kind, found {found}; unset "
+            f"JAX_PLATFORMS, or install JAX for it, as with {install_command('cuda')}"
         ) from None
 
 

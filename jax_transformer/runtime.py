@@ -45,13 +45,16 @@ def enable_compilation_cache() -> Path | None:
     JAX runs the code that it reads there, so the folder is made for its user alone (mode 0700),
     and is not used if somebody else owns it or may write to it. Returns the folder, or None
     if nothing was changed: JAX has a folder already ($JAX_COMPILATION_CACHE_DIR), the cache is
-    off ($JAX_ENABLE_COMPILATION_CACHE=false), or the folder cannot be used.
+    off ($JAX_ENABLE_COMPILATION_CACHE=false), the folder cannot be used, or several processes
+    train on GPUs.
     """
     import jax
 
     settings: Any = jax.config  # its type does not list its options
     if settings.jax_compilation_cache_dir or not settings.jax_enable_compilation_cache:
         return None
+    if jax.distributed.is_initialized() and _has_cuda():
+        return None  # see start_processes
     try:
         folder = cache_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,10 +106,12 @@ def with_fused_attention(model: ModelConfig, device: Any = None) -> ModelConfig:
     import jax
 
     device = device or jax.local_devices()[0]
+    capability = str(getattr(device, "compute_capability", ""))  # 9.0; of an AMD GPU gfx90a
     fused = model.fused_attention
     if fused is None:
-        fused = model.can_be_fused and getattr(device, "compute_capability", "") == "9.0"
-    return replace(model, fused_attention=fused and device.platform == "gpu")
+        fused = model.can_be_fused and capability == "9.0"
+    able = device.platform == "gpu" and re.fullmatch(r"([89]|\d\d)\.\d", capability)
+    return replace(model, fused_attention=fused and bool(able))
 
 
 def return_freed_memory() -> None:
@@ -192,12 +197,17 @@ def _may_use_accelerator() -> bool:
     return plugins and os.environ.get("JAX_PLATFORMS") != "cpu"
 
 
+def _has_cuda() -> bool:
+    """Return whether JAX has a plugin for NVIDIA GPUs, without starting its backends."""
+    return any("cuda" in plugin.name for plugin in entry_points(group="jax_plugins"))
+
+
 def without_triton() -> None:
     """Compile all of this process without Triton's products: see `parallel.compiler_options`.
 
     Call it before JAX starts its backends. Does nothing without a plugin for CUDA.
     """
-    if any("cuda" in plugin.name for plugin in entry_points(group="jax_plugins")):
+    if _has_cuda():
         given = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{given} --xla_gpu_enable_triton_gemm=false".strip()
 
@@ -226,6 +236,10 @@ def start_processes(
             f"--coordinator_address={coordinator}: expected the host and a port of process 0, as "
             "in host0:8476; give both"
         )
+    if _has_cuda() and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        # Only process 0 writes the cache. Once it reads its step there, the others would wait for
+        # its share of choosing kernels, which XLA divides among those that compile.
+        jax.config.update("jax_enable_compilation_cache", False)
     # Its handler of SIGTERM would replace Python's default, and swallow the signal.
     jax.config.update("jax_enable_preemption_service", False)
     sys.excepthook = _end_with_traceback

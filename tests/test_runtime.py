@@ -12,7 +12,7 @@ import jax
 import pytest
 from refusals import refusal
 
-from jax_transformer import runtime
+from jax_transformer import parallel, runtime
 from jax_transformer.config import ModelConfig
 from jax_transformer.data.sources import cached_test_set
 from jax_transformer.files import cache_folder, expanded
@@ -74,7 +74,10 @@ assert resident() - before < 50 * 2**20
         ("9.0", False, False),
         ("8.0", None, False),
         ("8.0", True, True),
-        (None, None, False),  # an AMD GPU
+        ("7.5", True, False),
+        ("12.0", True, True),
+        ("gfx90a", True, False),  # an AMD GPU
+        (None, None, False),
     ],
 )
 def test_attention_is_fused_where_that_is_faster_or_asked_for(capability, given, expected):
@@ -244,3 +247,35 @@ def test_the_environment_has_the_commit_of_a_checkout_alone(tmp_path, monkeypatc
         monkeypatch.setattr(runtime, "__file__", str(tmp_path / place / "runtime.py"))
         commit = runtime.environment()["commit"]
         assert (commit is not None and head.stdout.startswith(commit)) is expected
+
+
+@pytest.mark.parametrize(("plugin", "cached"), [("tpu", True), ("xla_cuda13", False)])
+def test_several_processes_with_gpus_do_not_cache_what_they_compile(
+    monkeypatch, uncached, tmp_path, plugin, cached
+):
+    """JAX's process 0 alone writes the cache, and XLA divides the choice of kernels."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(runtime, "entry_points", lambda group: [SimpleNamespace(name=plugin)])
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: None)
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(sys, "excepthook", None)
+    preemption = jax.config.jax_enable_preemption_service  # pyright: ignore
+    try:
+        runtime.start_processes("localhost:1", 2, 0)
+        assert jax.config.jax_enable_compilation_cache == cached  # pyright: ignore
+    finally:
+        jax.config.update("jax_enable_compilation_cache", True)
+        jax.config.update("jax_enable_preemption_service", preemption)
+    assert bool(runtime.enable_compilation_cache()) == cached
+
+
+def test_a_device_that_cannot_be_used_is_named_with_what_helps(monkeypatch):
+    def taken():
+        raise RuntimeError("The TPU is already in use by process with pid 7.")
+
+    monkeypatch.setattr(jax, "devices", taken)
+    for given, remedy in (("", "set JAX_PLATFORMS=cpu"), ("tpu", "unset JAX_PLATFORMS")):
+        monkeypatch.setenv("JAX_PLATFORMS", given)
+        message = refusal(parallel.check_devices)
+        assert "in use by process with pid 7" in message
+        assert remedy in message

@@ -173,7 +173,7 @@ def train_run(
         with folder.in_turn(devices):
             if devices.is_first:
                 lock.enter_context(folder.locked())
-            elif folder.run != run:
+            elif not folder.appears() or folder.run != run:
                 raise InputError(
                     f"{folder.path}: expected what process 0 has begun there, found "
                     f"{'another run' if folder.config.exists() else 'no run'} on process "

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -51,6 +52,7 @@ PATTERNS = frozenset("*?[\\")
 
 _IMPORT = "import another program's model with python -m experiments.import_model first"
 
+NFS_SECONDS = 70  # for which an NFS client may not see a new file
 IMPORTED = "imported"  # the corpus of a run that was made from another program's model
 
 # JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
@@ -222,6 +224,18 @@ class RunFolder(DataFolder):
         for name in ("manifest", "run"):
             self.__dict__.pop(name, None)
         self.mend_manifest()
+
+    def appears(self) -> bool:
+        """Wait until this process sees what process 0 has begun; False if it does not.
+
+        NFS may remember for a minute that a file was not there.
+        """
+        for _ in range(NFS_SECONDS):
+            if self.run:
+                return True
+            time.sleep(1)
+            self.reread()
+        return False
 
     def load_run(self) -> Run:
         """Return the run that config.json describes. Raises InputError if there is none."""

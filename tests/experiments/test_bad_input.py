@@ -289,6 +289,14 @@ def test_one_of_several_processes_does_not_train_alone(name, value, words, place
     assert not places["new"].exists()
 
 
+def test_one_host_of_a_tpu_slice_does_not_train_alone(places, monkeypatch):
+    """The TPU's library joins them, without JAX's service that ends them together."""
+    monkeypatch.setattr("jax_transformer.parallel.this_process", lambda: (1, 4))
+    error = only_error("train", f"--workdir={places['new']}", *places["text"].split())
+    assert "found 4 that share these devices" in error
+    assert not places["new"].exists()
+
+
 def test_an_output_that_cannot_be_written_is_one_line(places):
     options = process_arguments(*"evalb {dir}/tree {dir}/tree".format(**places).split())
     with open("/dev/full", "w") as full:

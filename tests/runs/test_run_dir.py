@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import time
 import warnings
 from typing import Any
 
@@ -15,6 +16,7 @@ from jax_transformer.config import Config, override
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.evaluate import Evaluation
 from jax_transformer.evaluation.score import SEARCH
+from jax_transformer.runs import run_dir
 from jax_transformer.runs.bucket import Bucket
 from jax_transformer.runs.results import save_scores
 from jax_transformer.runs.run_dir import Run, RunFolder
@@ -239,3 +241,16 @@ def test_two_processes_that_append_results_at_once_lose_none(folder):
     for child in children:
         os.waitpid(child, 0)
     assert sorted(entry["i"] for entry in folder.read_results()) == sorted([*range(100)] * 2)
+
+
+def test_another_process_waits_until_it_sees_the_run_that_process_0_has_begun(folder, monkeypatch):
+    """NFS may remember for a while that a file was not there."""
+    other = RunFolder(folder.path)
+    assert other.run is None
+    monkeypatch.setattr(run_dir, "NFS_SECONDS", 3)
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    assert not other.appears()
+    monkeypatch.setattr(time, "sleep", lambda _: folder.write_run(run_with()))
+    assert other.appears()
+    assert slept == [1, 1, 1]
