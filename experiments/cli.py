@@ -175,7 +175,9 @@ def _check_given() -> None:
     """Raise flags.Error if a flag that takes one value was given twice, or an empty value."""
     for name in FLAGS:
         flag = FLAGS[name]
-        if flag.present and flag.value in ("", [], [""]):  # a variable that is not set
+        value = flag.value
+        if flag.present and (value in ("", []) or (isinstance(value, list) and "" in value)):
+            # a variable of the shell that is not set
             raise flags.Error(f"--{name}=: expected a value, found none; leave the flag out")
         if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
             raise flags.Error(f"--{flag.name} is given {flag.present} times; give it once")

@@ -123,11 +123,15 @@ def measured_scores(runs: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, run, scores in scored_runs(Path(runs)):
         other = []
+        corpus = ""
         if run.experiment in EXPERIMENTS:
+            corpus = EXPERIMENTS[run.experiment].corpus
             own = settings(EXPERIMENTS[run.experiment].config())
+            own["model.fused_attention"] = run.config.model.fused_attention  # the same function
             other = differing_settings(settings(run.config), own)
         files = run.sources.train or run.sources.test
-        if files or (run.corpus in DATASETS and not run.sources.data_dir):
+        absent = run.corpus in DATASETS and not run.sources.data_dir
+        if absent or (files and corpus in (*DATASETS, "wsj")):
             other.append("text of its own files")
         note = f", not the experiment's settings: {'; '.join(other)}" if other else ""
         lines = [f"{name}: {score}{note}" for score in scores] or [f"{name}: no score yet"]

@@ -10,24 +10,18 @@ It takes the flags of experiments.train that describe a run. Without --workdir, 
 
 import logging
 import time
+from dataclasses import replace
 from shlex import quote
 
 from absl import app, flags
 
 from experiments import cli
 from experiments.cli import FLAGS
-from experiments.shared_flags import define_run_flags, run_from_flags
-from jax_transformer.data.urls import absolute
-from jax_transformer.data.wmt import (
-    DATASETS,
-    TfdsCorpus,
-    check_can_download,
-    default_data_dir,
-    download,
-)
+from experiments.shared_flags import VOCABULARY_FLAGS, define_run_flags, run_from_flags
+from jax_transformer.data.wmt import DATASETS, TfdsCorpus, check_can_download, download
 from jax_transformer.errors import InputError
 from jax_transformer.presets import find_experiment
-from jax_transformer.runs.request import check_files
+from jax_transformer.runs.request import check_files, wmt_folder
 
 define_run_flags()
 flags.DEFINE_enum("dataset", None, list(DATASETS), "Short for --experiment=DATASET-base.")
@@ -48,9 +42,11 @@ def main() -> None:
     corpus_name = find_experiment(FLAGS.experiment or "demo").corpus
     alone = FLAGS.workdir or FLAGS.train_source or FLAGS.init_from
     if shared := corpus_name in DATASETS and not alone:
-        FLAGS.data_dir = absolute(FLAGS.data_dir or default_data_dir())
+        FLAGS.data_dir = wmt_folder(FLAGS.data_dir)
         FLAGS.workdir = str(shared_folder(corpus_name, FLAGS.data_dir).path)
     run, folder = run_from_flags()
+    if shared and not any(FLAGS[name].value for name in VOCABULARY_FLAGS):
+        run = replace(run, vocabularies=None)  # not that of the last preparation
     check_files(run)
     train_flags = f"--workdir={folder.quoted}"
     data_dir = run.sources.data_dir

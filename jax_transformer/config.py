@@ -25,6 +25,7 @@ FREE_SETTINGS = ("decoding.", "data.bleu_", "data.source_language", "data.target
 END_SETTINGS = (
     *("training.steps", "training.stop_after"),
     *("training.accumulate", "training.keep_checkpoints"),  # for another memory, another disk
+    "model.fused_attention",  # for another device; the function is the same
 )
 
 _HEAVIEST = 1_000_000  # weight of a corpus
@@ -138,10 +139,10 @@ class ModelConfig(Declared):
     fused_attention: Annotated[
         bool | None,
         Meaning(
-            "on an NVIDIA GPU, compute attention in training by cuDNN's kernel; on other devices "
-            "commands and load() turn it off. Requires compute_dtype bfloat16, no attention "
-            "dropout, and d_v equal to d_k, a multiple of 8 up to 128. Unless given, on for a "
-            "Hopper GPU (H100, H200) if the settings allow it"
+            "on an NVIDIA GPU of Ampere's generation or newer, compute attention in training by "
+            "cuDNN's kernel; on other devices commands and load() turn it off. Requires "
+            "compute_dtype bfloat16, no attention dropout, and d_v equal to d_k, a multiple of 8 "
+            "up to 128. Unless given, on for a Hopper GPU (H100, H200) if the settings allow it"
         ),
     ] = None
     tie_embeddings: Annotated[

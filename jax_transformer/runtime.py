@@ -199,7 +199,8 @@ def _may_use_accelerator() -> bool:
 
 def _has_cuda() -> bool:
     """Return whether JAX has a plugin for NVIDIA GPUs, without starting its backends."""
-    return any("cuda" in plugin.name for plugin in entry_points(group="jax_plugins"))
+    plugins = any("cuda" in plugin.name for plugin in entry_points(group="jax_plugins"))
+    return plugins and os.environ.get("JAX_PLATFORMS") != "cpu"
 
 
 def without_triton() -> None:

@@ -226,6 +226,7 @@ def test_processes_do_not_look_for_each_other_behind_a_proxy(monkeypatch):
     for name, value in proxies.items():
         monkeypatch.setenv(name, value)
     seen = []
+    monkeypatch.setattr(runtime, "entry_points", lambda group: [])
     monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: seen.append({**os.environ}))
     preemption = jax.config.jax_enable_preemption_service  # pyright: ignore
     monkeypatch.setattr("sys.excepthook", None)
@@ -256,6 +257,7 @@ def test_several_processes_with_gpus_do_not_cache_what_they_compile(
     """JAX's process 0 alone writes the cache, and XLA divides the choice of kernels."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(runtime, "entry_points", lambda group: [SimpleNamespace(name=plugin)])
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **__: None)
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(sys, "excepthook", None)

@@ -202,6 +202,7 @@ def write_store(
     length, or sides of too different lengths are dropped and counted in the description, each under
     the first of these reasons.
     """
+    _check_store(folder)
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
@@ -236,10 +237,14 @@ def write_store(
 
 def remove_store(folder: Path) -> None:
     """Remove the folder of a store. Raises InputError if it has other files, as a link may lead."""
+    _check_store(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_store(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if DESCRIPTION not in names and (other := names - {*NAMES}):
         raise InputError(f"{folder}: expected {DESCRIPTION}, found {min(other)}; move it away")
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def encode_pairs(pairs: Sequence[Pair], vocabularies: Both, rules: Rules) -> TokenStore:

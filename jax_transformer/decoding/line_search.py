@@ -148,7 +148,7 @@ class LineSearch(ABC):
     incomplete then are searched again up to their length limits. Results equal those of a single
     full-length search.
 
-    Samples are drawn in batches of no more hypotheses than those of a search.
+    Samples are drawn in batches of no more hypotheses than those of a search, or of one line.
 
     Three attributes may be set. advance: a function that is called with the number of lines done
     since its last call. sample_counts: the numbers of samples to compile searches for; the next

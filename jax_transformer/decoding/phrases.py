@@ -61,8 +61,9 @@ def phrase_automaton(phrases: Sequence[str], texts: Sequence[str | bytes], eos_i
     for state in states:  # it grows
         if len(states) * len(texts) > MOST_PLACES:
             raise InputError(
-                "without: expected fewer letters, found so many different ones that their table "
-                "would be too large; give fewer or shorter phrases"
+                f"without: expected phrases whose table has at most {MOST_PLACES:,} places, found "
+                f"more than {len(states):,} states of {len(texts):,} tokens; give fewer or shorter "
+                "phrases"
             )
         read = [reader.read(state, text) for text in kinds]
         next_rows.append([row(after) for after, _ in read])

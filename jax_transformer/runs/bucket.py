@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -137,19 +138,22 @@ class Bucket:
                 return order.get(file[0], int(file[0].endswith(f"/{LAST}")))
 
             written = [file for file in self._here() if file[1] >= VERSIONS]
-            for name, changed in sorted(written, key=place):
+            for name, _ in sorted(written, key=place):
                 path, there = self.local / name, f"{self._root}/{name}"
                 try:
                     if path.stat().st_nlink > 1:  # tokens of several runs: the time is to be ours
                         partial = path.with_name(f"{path.name}.partial")
                         shutil.copy2(path, partial)
                         partial.replace(path)
+                    before = path.stat()
                     self._files.put_file(str(path), there)
                     self._files.invalidate_cache()
                     version = _version(self._files.info(there))
-                    same = path.stat().st_mtime == changed
+                    after = path.stat()
+                    # Clocks of files may be coarse, so that the size has to tell.
+                    same = (before.st_mtime, before.st_size) == (after.st_mtime, after.st_size)
                     # Else it is put again, and is newer than what is there until then.
-                    os.utime(path, (0, version) if same else None)
+                    os.utime(path, (0, version if same else time.time()))
                 except FileNotFoundError:
                     if path.exists():  # else it belonged to an old checkpoint, deleted meanwhile
                         raise InputError(

@@ -193,15 +193,19 @@ def _sources(run: Run, files: Files) -> Sources:
             f"--{next(iter(own))}: expected --train_source and --train_target with it, because "
             f"without them {run.experiment} reads all text from WMT; give both, or leave it out"
         )
-    named = given or sources.data_dir or default_data_dir()
-    if is_url(named):  # the flag refuses one
-        raise InputError(
-            f"TFDS_DATA_DIR={named}: expected a folder, found an address; give --data_dir"
-        )
+    return Sources(data_dir=wmt_folder(given or sources.data_dir))
+
+
+def wmt_folder(given: str | None) -> str:
+    """Return the absolute path of WMT's folder. Raises InputError for a file or an address."""
+    named = given or default_data_dir()
+    if is_url(named):
+        name = "--data_dir" if given else "TFDS_DATA_DIR"
+        raise InputError(f"{name}={named}: expected a folder, found an address; give --data_dir")
     data_dir = absolute(named)
     if os.path.isfile(data_dir):
         raise InputError(f"--data_dir={data_dir}: expected a folder, found a file; name another")
-    return Sources(data_dir=data_dir)
+    return data_dir
 
 
 def _vocabularies(run: Run, files: Files) -> Vocabularies | None:

@@ -45,7 +45,7 @@ class Vocabulary {
       return one === letter || [...letter].every((each) => this.knows(each)) ? letter : one;
     });
     const marked = composed.replace(ANY_SPACE, (c) => (this.becomesSpace(c) ? "\n" : c));
-    return marked.replace(/ *\n[ \n]*/g, "\n").replace(/^\n|\n$/g, "").replace(/\n/g, " ");
+    return marked.replace(/(?<! ) *\n[ \n]*/g, "\n").replace(/^\n|\n$/g, "").replace(/\n/g, " ");
   }
 
   becomesSpace(c) {

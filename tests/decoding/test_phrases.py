@@ -138,7 +138,7 @@ def test_phrases_whose_table_would_be_too_large_are_refused(monkeypatch):
     texts = ["", "", "", *(bytes([byte]) for byte in range(256))]
     letters = "".join(chr(0x4E00 + 64 * i) for i in range(20))
     assert phrase_automaton([letters[:2]], texts, EOS)
-    assert "fewer or shorter phrases" in refusal(phrase_automaton, [letters], texts, EOS)
+    assert "give fewer or shorter phrases" in refusal(phrase_automaton, [letters], texts, EOS)
 
 
 def test_two_spaces_are_read_as_one_and_a_mark_belongs_to_its_letter():

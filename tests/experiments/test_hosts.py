@@ -168,6 +168,7 @@ def test_options_for_the_compiler_do_not_prevent_several_hosts():
 def test_float32_on_several_hosts_with_cuda_does_without_tritons_products(monkeypatch):
     plugins = [types.SimpleNamespace(name="tpu")]
     monkeypatch.setattr(runtime, "entry_points", lambda group: plugins)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.setenv("XLA_FLAGS", "--a")
     runtime.without_triton()
     assert os.environ["XLA_FLAGS"] == "--a"

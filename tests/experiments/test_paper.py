@@ -220,13 +220,16 @@ def test_the_command_prints_table_4_with_the_scores_of_its_runs_below(runs, monk
 
 
 def test_a_score_on_other_trees_than_the_papers_is_noted(tmp_path):
-    folder = RunFolder(tmp_path / "craft")
     sources = Sources.named({"train_trees": ["craft.mrg"]}, Trees)
-    folder.write_run(Run("wsj", 1, find_experiment("wsj").config(), sources=sources))
-    score = {"metric": "f1", "score": 90.0, "split": "dev", "checkpoint": "averaged"}
-    folder.append_results([{**score, "steps": [100], "signature": "COLLINS.prm"}])
-    (line,) = measured_scores(str(tmp_path))["wsj"]
-    assert line.endswith("not the experiment's settings: text of its own files")
+    for name in ("wsj", "treebank"):
+        folder = RunFolder(tmp_path / name)
+        config = override(find_experiment(name).config(), "model.fused_attention=false")
+        folder.write_run(Run(name, 1, config, sources=sources))
+        score = {"metric": "f1", "score": 90.0, "split": "dev", "checkpoint": "averaged"}
+        folder.append_results([{**score, "steps": [100], "signature": "COLLINS.prm"}])
+    found = measured_scores(str(tmp_path))
+    assert found["wsj"][0].endswith("not the experiment's settings: text of its own files")
+    assert found["treebank"] == ["treebank: f1 90.00 dev averaged, step 100, COLLINS.prm"]
 
 
 def test_a_damaged_run_is_left_out_with_a_warning(runs, tmp_path, caplog):

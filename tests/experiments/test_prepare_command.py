@@ -87,6 +87,18 @@ def test_wmt_for_all_runs_takes_nothing_from_the_run_of_the_experiment_s_name(
     assert "--seed" not in done.stdout
     run_command("prepare", *flags, "--seed=3")
     assert " --seed=3 " in run_command("prepare", *flags).stdout  # as there is one of it now
+    mine = shutil.copy(shared.path / "vocabulary.model", "mine.model")
+    assert " --vocabulary=" in run_command("prepare", *flags, f"--vocabulary={mine}").stdout
+    assert " --vocabulary=" not in run_command("prepare", *flags).stdout
+
+
+def test_a_place_of_wmt_that_is_no_folder_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    command = "prepare", "--dataset=wmt14-en-de"
+    found = only_error(*command, f"--data_dir={tmp_path}/file")
+    assert f"--data_dir={tmp_path}/file: expected a folder, found a file" in found
+    monkeypatch.setenv("TFDS_DATA_DIR", "gs://b/x")
+    assert "TFDS_DATA_DIR=gs://b/x: expected a folder" in only_error(*command)
 
 
 def test_several_files_are_one_text_read_one_after_another(tmp_path):
