@@ -126,9 +126,9 @@ def measured_scores(runs: str) -> dict[str, list[str]]:
         corpus = ""
         if run.experiment in EXPERIMENTS:
             corpus = EXPERIMENTS[run.experiment].corpus
-            own = settings(EXPERIMENTS[run.experiment].config())
-            own["model.fused_attention"] = run.config.model.fused_attention  # the same function
-            other = differing_settings(settings(run.config), own)
+            own, theirs = settings(EXPERIMENTS[run.experiment].config()), settings(run.config)
+            own["model.fused_attention"] = theirs["model.fused_attention"]  # the same function
+            other = differing_settings(theirs, own)
         files = run.sources.train or run.sources.test
         absent = run.corpus in DATASETS and not run.sources.data_dir
         if absent or (files and corpus in (*DATASETS, "wsj")):
