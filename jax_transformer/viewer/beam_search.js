@@ -16,7 +16,7 @@ const PENALTIES = {
 function* beamSearch(step, maxLength, settings, bos, eos) {
   const { beam_size: size, alpha, patience, narrowing } = settings;
   const penalty = PENALTIES[settings.length_penalty];
-  const enough = patience ? Math.ceil(Number((size * patience).toFixed(6))) : Infinity;
+  const enough = patience ? Math.max(Math.ceil(Number((size * patience).toFixed(6))), 1) : Infinity;
   let alive = [{ parent: null, token: bos, logProb: 0, length: 0, state: null }];
   let best = null, ended = 0;
   // Log P never rises, so a hypothesis scores at most its log P / penalty at the limit.

@@ -148,7 +148,9 @@ function lookAtStep(step) {
 }
 
 function drawCandidates(step) {
-  const { token: last, candidates } = path()[step], written = path()[step + 1]?.token;
+  const node = path()[step], written = path()[step + 1]?.token;
+  if (!node) return;  // of an output that is no longer shown
+  const { token: last, candidates } = node;
   [...byId("output").children].forEach((button, i) => button.classList.toggle("active", i === step));
   if (!candidates) return;
   byId("after").textContent = `after “${textOf(target, last).trim()}”`;

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import threading
+import time
 
 import pytest
 from commands import only_error, started
@@ -193,3 +194,39 @@ def test_who_types_a_token_on_the_page_asks_with_one_press(browser, server, pres
     press(page)
     page.wait_for_selector("#outputs .source")
     assert page.text_content("#error") == ""
+
+
+@pytest.mark.release
+def test_the_page_asks_a_parser_once_it_knows_it_and_for_each_line_of_what_is_pasted(
+    browser, server
+):
+    asked, page = [], browser.new_page()
+    model = {"description": "", "task": "parsing", "source_language": "", "target_language": ""}
+
+    def models(route):
+        if route.request.headers.get("authorization"):
+            time.sleep(0.5)
+            route.fulfill(json={"models": [{**model, "attention": False}]})
+        else:
+            route.fulfill(status=401, json={"error": "none"})
+
+    def parse(route):
+        asked.append(route.request.post_data_json["lines"])
+        if len(asked) > 1:
+            route.fulfill(status=502, json={"message": "of a gateway"})
+        else:
+            route.fulfill(json={"outputs": [[{"text": "(TOP)"}]] * 4})
+
+    page.set_default_timeout(MILLISECONDS)
+    page.route("**/models", models)
+    page.route("**/parse", parse)
+    page.goto(server[1])
+    page.fill("#text", "a b\u2028c\n\nd")
+    page.focus("#token")
+    page.keyboard.type("s3cret")
+    page.press("#token", "Enter")
+    page.wait_for_selector("#outputs .source")
+    assert (asked, page.text_content("#error")) == ([["a b", "c", "", "d"]], "")
+    page.click("#go")
+    page.wait_for_function("document.querySelector('#error').textContent")
+    assert page.text_content("#error") == "status 502"
