@@ -4,7 +4,7 @@ Shapes, types and static values are checked while JAX traces, so they cost a com
 nothing. Each check raises an `InputError` that names the argument.
 """
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -110,17 +110,17 @@ def check_positions(positions: Any, d_model: int | np.integer) -> None:
 
     A float would be taken for one position, a count below 0 for none.
     """
-    if not _is_whole(d_model) or d_model < 2 or d_model % 2:
+    if not is_whole(d_model) or d_model < 2 or d_model % 2:
         raise _wrong("d_model", "an even number, for sine and cosine", d_model)
     array = isinstance(positions, AnyArray | list | tuple | range)
-    if not array and not (_is_whole(positions) and positions >= 0):
+    if not array and not (is_whole(positions) and positions >= 0):
         raise _wrong("positions", "an array of them, or their number", positions)
 
 
 def check_ids(size: int, **arguments: int | np.integer) -> None:
     """Refuse a special token that a vocabulary of this size lacks: it would never occur."""
     for name, value in arguments.items():
-        if not _is_whole(value) or not 0 <= value < size:
+        if not is_whole(value) or not 0 <= value < size:
             raise InputError(f"{name}: expected an id from 0 to {size - 1:,}, found {value!r}")
 
 
@@ -177,7 +177,8 @@ def check_search(
             raise _wrong("state", f"leaves of {rows:,} rows, sentences x beam_size", leaf)
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Return whether a value is a whole number, of Python or NumPy."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jax_transformer.checks import is_whole
 from jax_transformer.data.scripts import word_spans
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.batches import padded_length
@@ -274,7 +275,7 @@ def _compiled_maps(devices: Devices, model: Transformer) -> Callable[..., Any]:
 
 
 def _check(name: str, number: int, count: int, what: str) -> None:
-    if not (type(number) is int and 0 <= number < count):
+    if not (is_whole(number) and 0 <= number < count):
         raise InputError(
             f"alignment {name} {number!r}: the model has {count} {what}; choose one from 0 to "
             f"{count - 1}"

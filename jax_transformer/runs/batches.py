@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Integer
 
+from jax_transformer.checks import is_whole
 from jax_transformer.data.batching import (
     Epoch,
     assign_shapes,
@@ -203,7 +204,7 @@ def batches(
     passes = 1 if epochs is None else epochs
     numbers = ("batch_tokens", batch_tokens, 1), ("epochs", passes, 1), ("seed", seed, 0)
     for name, value, least in numbers:
-        if type(value) is not int or value < least:
+        if not is_whole(value) or value < least:
             raise InputError(f"batches: expected {name} of at least {least}, found {value!r}")
     sources, targets = pairs_of("batches", sources, targets)
     vocabularies, most = (model.vocabulary, model.target_vocabulary), model.config.data.max_length
@@ -223,4 +224,4 @@ def batches(
             f"line, found {batch_tokens:,}; raise it"
         )
     order = count() if epochs is None else range(epochs)
-    return (batch for epoch in order for batch in found.epoch((seed, epoch)))
+    return (batch for epoch in order for batch in found.epoch((int(seed), epoch)))

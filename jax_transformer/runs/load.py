@@ -3,11 +3,12 @@
 import math
 import os
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import jax
+import numpy as np
 
 from jax_transformer.data.manifest import check_same
 from jax_transformer.data.vocabularies import read_vocabulary
@@ -70,8 +71,10 @@ def load(
     members = tuple(_load_one(run, checkpoint) for run in run_dir)
     if not members:
         raise InputError("run_dir: expected a path, found []; give the --workdir of a run")
-    relative = [1.0] * len(members) if weights is None else list(weights)
-    if len(relative) != len(members) or not all(0 < w < math.inf for w in relative):
+    given: Any = [1.0] * len(members) if weights is None else weights
+    relative = [*given] if isinstance(given, Iterable) else [given]
+    numbers = all(isinstance(w, int | float | np.number) and 0 < w < math.inf for w in relative)
+    if len(relative) != len(members) or not numbers:
         raise InputError(
             f"weights: expected {len(members)} numbers above 0, one for each run, found {relative}"
         )

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_transformer.checks import is_whole
 from jax_transformer.config import DecodingConfig
 from jax_transformer.data.sources import Sources
 from jax_transformer.data.text import single_line
@@ -88,7 +89,7 @@ class TrainedModel(Trained):
             )
         params = jax.tree.map(_of_type, params, like)  # those of another type could not be loaded
         model = replace(self, params=params, scores=[])
-        for key, translator in self._translators.items():
+        for key, translator in [*self._translators.items()]:  # a thread may add one
             model._translators[key] = translator.with_params(model.on_devices)
         return model
 
@@ -149,7 +150,8 @@ class TrainedModel(Trained):
         self.run.task.require("translates", "align")
         pairs = list(zip(*pairs_of("align", sources, targets), strict=True))
         translator = self._cached_translator(self.config.decoding)
-        return align_pairs(translator, pairs, layer=layer, head=head, first=None)
+        chosen = [int(n) if is_whole(n) else n for n in (layer, head)]  # of NumPy, too
+        return align_pairs(translator, pairs, layer=chosen[0], head=chosen[1], first=None)
 
     def attention_maps(self, source: str, target: str) -> dict[str, AttentionMap]:
         """Return the attention weights of every layer and head on one sentence pair (§3.2.3).
@@ -178,6 +180,9 @@ class TrainedModel(Trained):
     def on_devices(self) -> Params:
         """The parameters on all devices: one copy for everything that the model computes."""
         config = self.config.model
+        for leaf in jax.tree.leaves(self.params):  # a change in place would not reach the devices
+            if isinstance(leaf, np.ndarray):
+                leaf.flags.writeable = False
         return all_devices(config.compute_dtype).replicate(as_computed(self.params, config))
 
 

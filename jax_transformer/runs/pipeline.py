@@ -83,7 +83,8 @@ def train(
       returns True, training ends within a few steps, and the model is averaged and scored.
 
     Training uses all devices. Nothing of the process is changed but JAX's compilation cache, which
-    `jt.load` describes: no signal is caught, so Ctrl-C loses the steps since the last checkpoint.
+    `jt.load` describes, and `sys.unraisablehook`, which then leaves out what TensorStore reports
+    late: no signal is caught, so Ctrl-C loses the steps since the last checkpoint.
     Progress is logged at level INFO. Configure `logging` before, because orbax's first message
     gives Python's root logger a handler if it has none.
     Raises InputError for a mistake in the arguments or the data.

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -25,6 +25,8 @@ from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.run_dir import Run
 from jax_transformer.types import Params
+
+KEPT = 8  # searches of a model with different settings
 
 if TYPE_CHECKING:
     from jax_transformer.evaluation.evaluate import Evaluation
@@ -133,7 +135,7 @@ class Trained(ABC):
         self.run.task.require("parses", "parse")
         sentences = single_lines(sentences, "sentences")
         found = self._outputs("parse", sentences, {"n_best": n_best, **options})
-        return _texts(found) if n_best is None else found
+        return found if n_best is not None or options.get("scores") else _texts(found)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Return log P(target | source) of each pair in nats, the end mark included.
@@ -231,9 +233,12 @@ class Trained(ABC):
         self.run.task.check(request, decoding.beam_size, ensemble=ensemble)
 
     def _cached_translator(self, decoding: DecodingConfig) -> Any:
-        if decoding not in self._translators:
-            self._translators[decoding] = self.translator(decoding)
-        return self._translators[decoding]
+        found = self._translators.get(decoding)
+        if found is None:
+            found = self._translators[decoding] = self.translator(decoding)
+            for oldest in [*self._translators][:-KEPT]:  # a search over alpha has hundreds
+                self._translators.pop(oldest, None)
+        return found
 
     def _outputs(
         self, caller: str, lines: Sequence[str], options: Mapping[str, Any]
@@ -278,7 +283,8 @@ def pairs_of(
 
 
 def _holds_lists(references: object) -> bool:
-    return isinstance(references, list | tuple) and isinstance(next(iter(references), ""), list)
+    first = next(iter(references), "") if isinstance(references, list | tuple) else ""
+    return isinstance(first, Iterable) and not isinstance(first, str | bytes)
 
 
 def _check_pairs(caller: str, sources: Sequence[str], targets: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -81,7 +82,8 @@ def test_another_vocabulary_is_refused(runs, tmp_path):
 
 
 def test_weights_that_are_none_and_those_of_one_run_are_refused(runs):
-    for weights in ([1], [1, 0], [1, -1], [1, math.inf], [1, math.nan]):
+    wrong: list[Any] = [[1], [1, 0], [1, -1], [1, math.inf], [1, math.nan]]
+    for weights in [*wrong, ["2", "1"], [1, None], 2]:
         assert "weights: expected 2 numbers above 0" in refusal(jt.load, runs, weights=weights)
     assert "expected a list of runs" in refusal(jt.load, runs[0], weights=[1])
 

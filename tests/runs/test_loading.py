@@ -12,6 +12,7 @@ import signal
 import warnings
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,6 +28,7 @@ from jax_transformer.data.manifest import NAME
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.metrics_writer import compilation_events
 from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.trained import KEPT
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +224,8 @@ def test_outputs_are_scored_as_sacrebleu_scores_what_the_model_translates(model)
     found = model.evaluate(lines, [references, others], "decoding.beam_size=1", bootstrap=20)
     assert found.texts == texts
     scores = {score.metric: score for score in found.scores}
+    again = model.evaluate(lines, (tuple(references), tuple(others)), "decoding.beam_size=1")
+    assert again.scores[0].score == found.scores[0].score
     both = [references, others]
     assert scores["chrf"].score == pytest.approx(sacrebleu.corpus_chrf(texts, both).score)
     assert scores["bleu"].score == pytest.approx(sacrebleu.corpus_bleu(texts, both).score)
@@ -240,6 +244,8 @@ def test_outputs_are_scored_as_sacrebleu_scores_what_the_model_translates(model)
 @pytest.mark.slow
 def test_parses_are_scored_against_trees(parser):
     (best,) = parser.parse(["the door opens"])
+    ((scored,),) = parser.parse(["the door opens"], scores=True)
+    assert (scored.text, scored.score < 0) == (best, True)
     found = parser.evaluate(["the door opens"], [best])
     scores = {score.metric: score.score for score in found.scores}
     assert scores["f1"] == scores["complete_match"] == 100
@@ -413,3 +419,32 @@ def test_a_loaded_model_has_its_scores(small_run, tmp_path, caplog):
     folder.results.write_text("damaged", "utf-8")
     assert jt.load(folder).scores == []
     assert "results.json" in caplog.text
+
+
+def test_of_many_searches_the_newest_are_kept(small_run):
+    model = jt.load(small_run)
+    decoding = model.config.decoding
+    for alpha in range(10):
+        model._cached_translator(dataclasses.replace(decoding, alpha=alpha / 100))
+    assert len(model._translators) == KEPT
+    last = model._cached_translator(dataclasses.replace(decoding, alpha=0.09))
+    assert model._translators[dataclasses.replace(decoding, alpha=0.09)] is last
+
+
+def test_numbers_of_numpy_choose_a_layer_and_a_seed(model):
+    first = model.align(["the door"], ["it rains"], layer=0, head=1)
+    second = model.align(["the door"], ["it rains"], layer=np.int64(0), head=np.int32(1))
+    assert first == second
+    lines = ["we know", "the door opens"]
+    seeds: list[Any] = [3, np.int64(3)]
+    epochs = [jt.batches(model, lines, lines, batch_tokens=64, seed=seed) for seed in seeds]
+    one, two = map(next, map(iter, epochs))
+    np.testing.assert_array_equal(one.source, two.source)
+
+
+def test_parameters_that_are_on_the_devices_do_not_change_in_place(model):
+    params = jax.tree.map(np.array, model.params)
+    changed = model.with_params(params)
+    changed.score(["the door"], ["it rains"])
+    with pytest.raises(ValueError, match="read-only"):
+        params["embedding"]["matrix"][:] = 0
