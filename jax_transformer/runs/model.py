@@ -232,8 +232,10 @@ class TrainedEnsemble(Trained):
 
 
 def _of_type(array: Any, like: Any) -> Any:
-    same = getattr(array, "dtype", None) == like.dtype
-    return array if same else np.asarray(array, like.dtype)
+    if getattr(array, "dtype", None) != like.dtype:
+        return np.asarray(array, like.dtype)
+    # The caller may go on to change an array of NumPy in place.
+    return array.copy() if isinstance(array, np.ndarray) and array.flags.writeable else array
 
 
 def _size(params: Params) -> int:

@@ -442,9 +442,14 @@ def test_numbers_of_numpy_choose_a_layer_and_a_seed(model):
     np.testing.assert_array_equal(one.source, two.source)
 
 
-def test_parameters_that_are_on_the_devices_do_not_change_in_place(model):
+def test_a_model_does_not_change_with_the_arrays_that_it_was_given_or_in_place(model):
     params = jax.tree.map(np.array, model.params)
-    changed = model.with_params(params)
-    changed.score(["the door"], ["it rains"])
-    with pytest.raises(ValueError, match="read-only"):
-        params["embedding"]["matrix"][:] = 0
+    changed, pair = model.with_params(params), (["the door"], ["it rains"])
+    expected = changed.score(*pair)
+    params["embedding"]["matrix"][:] = 0  # the caller's own
+    assert copy.deepcopy(changed).score(*pair) == expected
+    assert model.with_params(params).score(*pair) != expected
+    for other in (changed, copy.deepcopy(changed)):
+        other.score(*pair)
+        with pytest.raises(ValueError, match="read-only"):
+            other.params["embedding"]["matrix"][:] = 0
