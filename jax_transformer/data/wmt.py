@@ -137,10 +137,9 @@ def _check_features(path: Path) -> None:
     parts: list[Any] = [read_json(path, dict[str, Any], remedy) or {}]
     for part in parts:  # it grows
         if isinstance(part, dict):
-            named = {part.get(key, FEATURES[0]) for key in ("type", *_CLASS_NAMES)}
-            if not named <= {*FEATURES}:
-                found = ", ".join(map(repr, named - {*FEATURES}))
-                raise InputError(f"{path}: expected classes of text, found {found}; {remedy}")
+            named = [part[key] for key in ("type", *_CLASS_NAMES) if key in part]
+            if wrong := [name for name in named if name not in FEATURES]:
+                raise InputError(f"{path}: expected classes of text, found {wrong[0]!r}; {remedy}")
             parts += part.values()
         elif isinstance(part, list):
             parts += part

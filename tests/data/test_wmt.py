@@ -94,10 +94,13 @@ def test_a_class_that_the_data_names_is_not_imported(data_dir, tmp_path, monkeyp
     (features,) = copy.rglob("features.json")
     (tmp_path / "evil.py").write_text("raise SystemExit('executed')", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    for content in ({key: "evil.Feature"}, {"content": [{"a": {key: "evil.Feature"}}]}):
+    contents = {key: "evil.Feature"}, {"content": [{"a": {key: "evil.Feature"}}]}
+    for content in (*contents, {key: ["evil.Feature"]}):
         content = {"type": "tensorflow_datasets.core.features.text_feature.Text", **content}
         features.write_text(json.dumps(content), encoding="utf-8")
-        assert "found 'evil.Feature'" in refusal(pairs, copy)
+        message = refusal(pairs, copy)
+        assert "expected classes of text, found " in message
+        assert "'evil.Feature'" in message
 
 
 def test_the_command_that_prepares_it_can_be_pasted():
