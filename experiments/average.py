@@ -31,8 +31,8 @@ def main() -> None:
     with folder.written():
         if run.corpus == IMPORTED:
             raise InputError(
-                f"{folder.address}: expected checkpoints to average, found a model alone, which is "
-                "one already; use it as it is"
+                f"{folder.address}: expected checkpoints to average, found a finished model alone; "
+                "use it as it is"
             )
         if not folder.trained_steps():
             raise InputError(

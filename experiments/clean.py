@@ -1,4 +1,4 @@
-"""Remove bad pairs from parallel text: untranslated, repeated, of another language or length.
+"""Remove bad pairs from parallel text: untranslated, repeated, foreign or too unequal in length.
 
 python -m experiments.clean --source F --target F --output_source F --output_target F
 

@@ -48,7 +48,7 @@ OUT_OF_MEMORY = (
 )
 
 REMEDIES = {
-    errno.ENOSPC: "; free some space and give the same command again",
+    errno.ENOSPC: "; free some space and run the same command again",
     errno.EEXIST: "; a file is in the way of a folder, so give another path",
     errno.ENOTDIR: "; a file is in the way of a folder, so give another path",
 }

@@ -38,7 +38,8 @@ flags.DEFINE_enum(
     "quantization",
     None,
     QUANTIZATIONS,
-    "int8 is a quarter of the size; only with --format=ctranslate2.",
+    "Store the weights as int8, a quarter of the size (default: float32); only with "
+    "--format=ctranslate2.",
 )
 
 

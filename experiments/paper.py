@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 TABLES = [str(table) for table in TITLES]
 flags.DEFINE_multi_enum("table", TABLES, TABLES, "Tables of the paper to print; repeatable.")
-define_path("runs", "A folder of run folders: their scores go into their rows.")
+define_path("runs", "A folder of run folders; the scores of each are printed below its row.")
 
 SENTENCE = 25  # tokens, about as in WMT's sentences
 EMBEDDING_ROWS = 40_960  # in the paper's code; its column "params" fits them

@@ -3,8 +3,9 @@
 python -m experiments.score --workdir W --source F [--target G] [--n_best 1] > scores
 
 The output has one line for each line of the target, in order: the log-probability of the whole
-line, its end included, a tab, and the log-probability per token, in nats. It is blank if a side is
-blank. Without --target, translations are read from standard input, such as those of
+line, its end included, a tab, and the log-probability per token, in nats. The line is blank if a
+side is blank or the target is too long. Without --target, translations are read from standard
+input, as in
 experiments.translate --n_best 4 < F | experiments.score --source F --n_best 4
 Scores at the beginning of lines, as experiments.translate --scores writes them, are ignored.
 """
@@ -36,7 +37,7 @@ _SCORE = re.compile(r"-?\d+\.\d{6}\t")  # as translate --scores writes it
 
 define_model_flags()
 define_path("source", "The file that was translated, one sentence per line.")
-define_path("target", "Its translations (default: standard input).")
+define_path("target", "Translations of --source (default: standard input).")
 define_integer(
     "n_best", 1, "Number of lines of the target for each line of the source.", lower_bound=1
 )

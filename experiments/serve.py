@@ -91,8 +91,8 @@ def main() -> None:
     local = token is None and ipaddress.ip_address(host).is_loopback
     if token is None and not local:
         logger.warning(
-            f"--host={FLAGS.host} without --token_file: whoever reaches this address is answered; "
-            "give --token_file, or let a proxy decide who is"
+            f"--host={FLAGS.host} without --token_file: anyone who can reach this address gets "
+            "answers; give --token_file, or let a proxy decide who may"
         )
     access = Access(token=token, origins=origins, local=local, names=[FLAGS.host])
     ours = make_app(service, limits, access)
@@ -122,8 +122,8 @@ def _token() -> str | None:
         token = file.readline().strip()
     if not (token and token.isascii() and token.isprintable()):
         raise InputError(
-            f"--token_file={FLAGS.token_file}: expected a first line of printable ASCII letters, "
-            "found none; write a token into it"
+            f"--token_file={FLAGS.token_file}: expected a first line of printable ASCII "
+            "characters, found none; write a token into it"
         )
     return token
 

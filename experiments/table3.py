@@ -100,7 +100,7 @@ def main() -> int:
         if row is None:
             raise InputError(
                 f"{folder.results}: expected the last step's scores as the newest, found those of "
-                "another checkpoint; move the file away and give the same command again"
+                "another checkpoint; move the file away and run the same command again"
             )
         rows[row.name].append(row)
         logger.info("%s: perplexity %.3f, BLEU %.2f", run.experiment, row.perplexity, row.bleu)

@@ -110,7 +110,8 @@ def _start_processes(dtype: str) -> None:
         )
     if given and (missing := [name for name in BY_HAND if name not in given]):
         raise InputError(
-            f"--{' and --'.join(given)} also requires --{' and --'.join(missing)}; give all three"
+            f"--{' and --'.join(given)}: expected --{' and --'.join(missing)}, too, found none; "
+            "give all three"
         )
     if given and FLAGS.distributed:
         raise InputError(f"--distributed cannot be combined with --{given[0]}; remove one of them")

@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), section by section.
 
-A trained model, out of a run folder, which jt.train("demo", workdir="runs/demo") makes in minutes,
-and jt.import_model("hf://Helsinki-NLP/opus-mt-en-de", "runs/opus") from a published model:
+A trained model is loaded from a run folder, which jt.train("demo", workdir="runs/demo") makes in
+minutes, or jt.import_model("hf://Helsinki-NLP/opus-mt-en-de", "runs/opus") from a published model:
 
     import jax_transformer as jt
 
@@ -31,8 +31,8 @@ The model of these settings, one step of its training, and a search for translat
 Equation (1) is jt.scaled_dot_product_attention(Q, K, V); Figure 1 is jt.Transformer, made of
 jt.EncoderLayer and jt.DecoderLayer, and these of jt.MultiHeadAttention, jt.FeedForward, jt.AddNorm.
 
-help(jt.load), help(jt.TrainedModel) and so on explain every argument; dir(jt) has all names. What
-is wrong in an argument is a jt.InputError of one line.
+help(jt.load), help(jt.TrainedModel) and so on explain every argument; dir(jt) has all names. A
+wrong argument raises a jt.InputError, whose message is one line.
 """
 
 import sys

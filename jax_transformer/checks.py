@@ -100,7 +100,7 @@ def check_length(length: int, most: int) -> None:
     if length > most:
         raise InputError(
             f"positions: expected at most {most:,}, the rows of the learned table "
-            f"(model.max_positions), found {length:,}; give shorter sentences, or to a search a "
+            f"(model.max_positions), found {length:,}; give shorter sentences or, in a search, a "
             "smaller length or decoding.max_extra_length"
         )
 

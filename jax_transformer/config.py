@@ -56,8 +56,9 @@ class ModelConfig(Declared):
     rules = (
         Rule(
             lambda model: model.positions == "sinusoidal" and model.d_model % 2,
-            "model.d_model={d_model}: sine and cosine come in pairs, so expected an even number "
-            "with model.positions=sinusoidal; set model.d_model to one, or model.positions=learned",
+            "model.d_model={d_model}: expected an even number with model.positions=sinusoidal, "
+            "because sine and cosine come in pairs; make model.d_model even, or set "
+            "model.positions=learned",
         ),
         Rule(
             lambda model: model.fused_attention and not model.can_be_fused,
@@ -86,9 +87,9 @@ class ModelConfig(Declared):
         None  # pyright: ignore
     )
     dropout_rate: Annotated[Rate, Meaning("P_drop on sub-layer outputs and embedding sums")] = 0.1
-    attention_dropout_rate: Annotated[Rate, Meaning("dropout on attention weights (§6.3 only)")] = (
-        0.0
-    )
+    attention_dropout_rate: Annotated[
+        Rate, Meaning("dropout on attention weights (in the paper only for parsing, §6.3)")
+    ] = 0.0
     attention_bias: Annotated[
         bool, Meaning("biases on W^Q, W^K, W^V, W^O (the paper has none)")
     ] = False
@@ -132,8 +133,8 @@ class ModelConfig(Declared):
         Literal["none", "layers"],
         Meaning(
             "values that the backward pass recomputes to save memory, besides attention weights; "
-            "layers: everything inside each layer, except keys and values of the decoder's, for a "
-            "third more arithmetic"
+            "layers: everything inside each layer, except the keys and values of decoder layers, "
+            "for a third more arithmetic"
         ),
     ] = "none"
     fused_attention: Annotated[
@@ -368,7 +369,7 @@ class DataConfig(Declared):
         Meaning("lines sampled to learn the vocabulary from; from each side if separate"),
     ] = 1_000_000
     lowercase: Annotated[
-        bool, Meaning("a learned vocabulary lower-cases all text, so translations are too")
+        bool, Meaning("a learned vocabulary lower-cases all text, so translations are lower-case")
     ] = False
     nfkc: Annotated[
         bool, Meaning("a learned vocabulary normalizes text to NFKC: the ligature fi to f, i")
@@ -377,8 +378,8 @@ class DataConfig(Declared):
         Share,
         Meaning(
             "re-segment the training text in every epoch, skipping each BPE merge with this "
-            "probability (BPE-dropout); for a unigram vocabulary the exponent alpha, where lower "
-            "is more random; 0: off"
+            "probability (BPE-dropout); for a unigram vocabulary this is the exponent alpha, and a "
+            "lower value is more random; 0: off"
         ),
     ] = 0.0
     max_length: Annotated[
@@ -393,7 +394,10 @@ class DataConfig(Declared):
     max_length_ratio: Annotated[
         float,
         Ge(0),
-        Meaning("drop pairs with more than this many times the tokens on one side; 0: drop none"),
+        Meaning(
+            "drop pairs of which one side has more than this many times the tokens of the other; "
+            "0: drop none"
+        ),
     ] = 0.0
     # A setting instead of a part of --train_source, because whatever could stand between a path and
     # its weight may be in a path, or is a sign of the shell or of an address: , : = @ *

@@ -260,8 +260,8 @@ def start_processes(
         number = f"the {processes}" if processes else "all"
         raise InputError(
             f"expected {number} processes of this run to find each other at "
-            f"{coordinator or 'what Slurm, Open MPI or the Cloud TPU names'}, found: {found}; "
-            "see docs/devices.md"
+            f"{coordinator or 'the address that Slurm, Open MPI or the Cloud TPU gives'}, found: "
+            f"{found}; see docs/devices.md"
         ) from error
 
 

@@ -92,7 +92,7 @@ class Manifest:
         """
         name = self._name(path)
         if name not in self.sums:
-            found = "it without that" if self._written else "no such file"
+            found = "none" if self._written else "no such file"
             raise InputError(
                 f"{self.path}: expected the SHA-256 of {name} in it, found {found}; {remedy}"
             )
@@ -124,7 +124,7 @@ class Manifest:
     def restore(self, copy: dict[str, Any]) -> None:
         """Restore a missing or damaged manifest from a checkpoint's copy, with a warning."""
         if not self._written:
-            logger.warning("%s: taken from the newest checkpoint", self.path)
+            logger.warning("%s: missing or damaged; restored from the newest checkpoint", self.path)
             self.made_of, self.sums = dict(copy["made_of"]), {**copy["sums"], **self.sums}
 
     def copy(self) -> dict[str, Any]:
@@ -181,9 +181,9 @@ def check_same(folder: Path, ours: dict[str, Any], trained_on: dict[str, Any]) -
     if found := differences(ours, trained_on):
         raise InputError(
             f"{folder}: expected what its checkpoints were trained with, found "
-            f"{'; '.join(found)}; restore that, or give --workdir alone to go on with the run's "
-            "own settings, and move changed text away to go on with its tokens; or choose another "
-            "--workdir"
+            f"{'; '.join(found)}; restore that, or choose another --workdir; to go on with the "
+            "run's own settings, give --workdir alone; to go on with the tokens that were made of "
+            "text before it changed, move the changed text away"
         )
 
 

@@ -257,7 +257,7 @@ def cached_test_set(name: str, language_pair: str) -> list[str]:
     if language_pair not in pairs:
         raise InputError(
             f"--test_set={name}: expected one of its language pairs, {', '.join(pairs)}, found "
-            f"{language_pair}; --set data.source_language and data.target_language"
+            f"{language_pair}; change data.source_language or data.target_language with --set"
         )
     # The methods of sacreBLEU's own class fetch missing files, some even to return their names.
     cache = Path(expanded(os.environ.get("SACREBLEU") or "~/.sacrebleu"))

@@ -131,7 +131,10 @@ def single_line(text: str, name: str) -> str:
     Raises InputError for a line break inside it, or half a character.
     """
     if not text.isprintable() and len(text.strip().splitlines()) > 1:
-        raise InputError(f"{name}: expected one line, found a line break; send a list of lines")
+        raise InputError(
+            f"{name}: expected one line, found a line break in it; remove it, or give each line by "
+            "itself"
+        )
     if not text.isprintable() and (half := re.search(r"[\ud800-\udfff]", text)):
         raise InputError(
             f"{name}: expected Unicode text, found the lone surrogate U+{ord(half[0]):04X}; read "

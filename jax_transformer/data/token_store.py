@@ -80,7 +80,7 @@ class VerifiedArray:
     def _damaged(self, expected: str, found: str) -> InputError:
         return InputError(
             f"{self._path}: expected {expected}, found {found}: damaged; remove "
-            f"{self._path.parent} and give the same command again"
+            f"{self._path.parent} and run the same command again"
         )
 
 

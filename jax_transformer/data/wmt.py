@@ -150,7 +150,7 @@ def _tensorflow_datasets() -> Any:
     for package in ("tensorflow_datasets", "array_record"):
         if importlib.util.find_spec(package) is None:
             raise InputError(
-                f"expected the package {package}, which reads WMT, found none; "
+                f"expected the package {package}, which reads WMT, found none; run "
                 f"python -m pip install {package} (array_record has no wheel for "
                 "Windows: use WSL there), or give text files with --train_source and so on"
             )
@@ -166,7 +166,7 @@ def check_can_download(name: str) -> None:
         raise InputError(
             f"expected TensorFlow, which tensorflow-datasets needs once to prepare {name}, found "
             f"none; install it with {install_command('prepare')} (for Python 3.14 TensorFlow 2.21 "
-            "has no wheel: take 3.13), and give the same command again (training does not need "
+            "has no wheel: take 3.13), and run the same command again (training does not need "
             "it), or give text files with --train_source and so on"
         )
 
@@ -187,7 +187,7 @@ def download(name: str, data_dir: str | Path) -> None:
     except Exception as error:  # from the network, the archives or the disk, in many classes
         reason = " ".join(str(error).split())[:300]
         raise InputError(
-            f"expected to download and prepare {name} in {data_dir}, found '{reason}'; give the "
+            f"expected to download and prepare {name} in {data_dir}, found '{reason}'; run the "
             "same command again (what was downloaded is kept), or put copies of the archives into "
             f"{Path(data_dir) / 'downloads' / 'manual'}"
         ) from None

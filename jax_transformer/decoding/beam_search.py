@@ -117,7 +117,9 @@ def beam_search(
 ) -> Hypotheses:
     """Return the `n_best` outputs found for each sentence, by log P / penalty(|y|, alpha).
 
-    state: leaves of N = B * beam_size rows, sentence by sentence.
+    step: a function (state, token [N], position) -> (logits [N, V] of what follows the token, next
+      state).
+    state: the first state, a tree whose leaves have N = B * beam_size rows, sentence by sentence.
     max_lengths: the maximum number of output tokens of each sentence, EOS included; a hypothesis
       that reaches its limit ends there, and its log P includes that of EOS.
     length: T, the length of the output arrays. The search stops when they are full; a sentence
@@ -132,8 +134,9 @@ def beam_search(
       with p below 1 they may be fewer than `n_best`.
     narrowing: with patience 1, a sentence of which n hypotheses have ended keeps M - n, as in
       Marian.
-    allowed: the tokens that may follow; others are never generated. Log P is not renormalized
-      over them. A hypothesis after which nothing is allowed is dropped.
+    allowed: a function of the next state that returns the tokens that may follow, [N, V]; others
+      are never generated. Log P is not renormalized over them. A hypothesis after which nothing is
+      allowed is dropped.
     given: the number of tokens at the beginning of each output that `allowed` dictates. The search
       does not choose them, so scores are log P and |y| of what follows them.
 
@@ -206,7 +209,7 @@ class BeamSearch:
         )
 
     def goes_on(self, beam: Beam) -> Bool[Array, " B"]:
-        """Return the sentences whose search is not over: their answer may change, T allows more."""
+        """Return whether each search goes on: its answer may change, and T allows more tokens."""
         return self._can_improve(beam) & (beam.position < self.length)
 
     def best(self, beam: Beam) -> Hypotheses:

@@ -39,10 +39,11 @@ logger = logging.getLogger(__name__)
 class Translation:
     """One hypothesis: text, log P / length penalty, log P in nats, number of tokens with EOS.
 
-    score: after a prefix, that of what follows it; nan of several sentences.
-    tokens: its token ids, EOS included; of a parse, none.
-    token_log_probs: log P of each token in nats, if this was asked for.
-    alignment: its word alignment, if this was asked for: see `TrainedModel.align`.
+    score: log P / length penalty; after a prefix, that of what follows it; nan if the line was
+      split into sentences.
+    tokens: the token ids, EOS included; none for a parse.
+    token_log_probs: log P of each token in nats, if `token_scores` was given.
+    alignment: the word alignment, if `alignments` was given: see `TrainedModel.align`.
     """
 
     text: str

@@ -28,7 +28,13 @@ def minimum_bayes_risk(
     utility: Utility = "chrf",
     tokenize: Tokenizer = "13a",
 ) -> int:
-    """Return the index of the hypothesis with the largest `expected_utilities`; the first of a tie.
+    """Return the index of the hypothesis with the largest expected utility; the first of a tie.
+
+    hypotheses: the translations of one line. Equal ones count as often as they occur.
+    weights: the weight of each hypothesis, in any unit, such as the probabilities of an n-best
+      list; None for equal weights.
+    utility: the score of one hypothesis with another as the reference: "chrf" or "bleu".
+    tokenize: the tokenizer of BLEU.
 
     >>> minimum_bayes_risk(["a dog", "the red cat", "the red cat"])
     1

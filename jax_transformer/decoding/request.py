@@ -98,7 +98,7 @@ class Request(Declared):
         Utility | None,
         Meaning(
             "From the beam or the samples, choose the output with the highest mean chrF or BLEU "
-            "against the others (minimum Bayes risk)."
+            "against all of them (minimum Bayes risk)."
         ),
     ] = None
     samples: Annotated[
@@ -153,7 +153,9 @@ class Request(Declared):
             )
         for number, phrase in enumerate(self.without):
             if is_blank(single_line(phrase, f"without[{number}]")):
-                raise InputError(f"without: expected phrases with a letter, found {phrase!r}")
+                raise InputError(
+                    f"without: expected phrases that are not blank, found {phrase!r}; remove it"
+                )
         for name in self.given:
             option = options()[name]
             for other in option.excludes & self.given.keys():

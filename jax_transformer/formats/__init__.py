@@ -112,10 +112,10 @@ def import_model(
       the files.
     normalize_punctuation: True for Moses' punctuation normalization of sources.
 
-    Of a model of the hub, the files that are read are fetched once, into the cache of the library
-    huggingface_hub, which also finds a token if the model needs one. Nothing in the files is
-    executed. Raises InputError for files that are not those of one format, a model that our
-    settings cannot express, a model or a revision that the hub does not have or does not give, or
+    For a model of the hub, only the files that are read are fetched, once, into the cache of the
+    library huggingface_hub, which also finds a token if the model needs one. Nothing in the files
+    is executed. Raises InputError for files that are not those of one format, a model that our
+    settings cannot express, a model or a revision that the hub does not have or refuses to give, or
     a workdir that has a run; nothing is written then.
     """
     from jax_transformer.formats.hub import SCHEME, fetched
@@ -194,10 +194,10 @@ def read_model(form: str, folder: Path, *, normalize: bool = False) -> "Imported
         )
     language = model.languages[0]
     if language not in MOSES_LANGUAGES:
+        why = f"Moses has no rules for {language}" if language else "the language is unknown"
         logger.warning(
-            f"--normalize_punctuation: Moses has no rules for the source's language, "
-            f"{language or 'which is unknown'}; its {'general' if language else 'English'} ones "
-            "are taken"
+            f"--normalize_punctuation: {why}; using Moses' "
+            f"{'general' if language else 'English'} rules"
         )
     return replace(model, source=model.source.normalizing(language or "en"))
 

@@ -294,8 +294,8 @@ def read_ctranslate2(folder: Path) -> ImportedModel:
     argos = read_settings(folder / "metadata.json", missing=Settings(folder, {}))
     if prefix := argos.get("target_prefix", str, ""):
         logger.warning(
-            f"{argos.path}: its translations should begin with {shown(prefix)}, which cannot be "
-            "given"
+            f"{argos.path}: its translations should begin with {shown(prefix)}; no such prefix can "
+            "be set here, so they begin without it"
         )
     decoding, max_length = _decoding(positions.get("max_positions", _MADE_ROWS), bool(argos.values))
     languages = argos.get("from_code", str, ""), argos.get("to_code", str, "")

@@ -68,7 +68,7 @@ def read_sides(
     if any(map(_LANGUAGE.fullmatch, tables[1])):
         logger.warning(
             f"{folder}: its translations should begin with the target's language, which cannot be "
-            "given; a tag such as >>en<< in front of the text gives the source's"
+            "chosen here; to choose the source's, begin the text with a tag such as >>en<<"
         )
     appended = source.size - len(tables[0]), target.size - len(tables[1])
     return Sides(target if source.content == target.content else source, target, appended)

@@ -65,7 +65,9 @@ def fetched(address: str, form: str | None) -> tuple[Path, str]:
         own: Any = {"revision": revision, "allow_patterns": needed, "tqdm_class": Bar}
         folder = Path(snapshot_download(name, **own))
     if unreached:
-        logger.warning(f"{address}: the copy in {folder} is taken, because of {unreached}")
+        logger.warning(
+            f"{address}: the hub cannot be reached ({unreached}); using the copy in {folder}"
+        )
     return folder, f"{SCHEME}{name}@{folder.name}"
 
 

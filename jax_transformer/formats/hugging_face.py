@@ -202,8 +202,9 @@ def added_pieces(folder: Path, tokenizer: Settings) -> dict[str, int]:
             raise tokenizer.refusal("added_tokens_decoder", "a text for each id")
         if isinstance(entry, dict) and entry.get("single_word"):
             raise InputError(
-                f"{tokenizer.path}: expected no single_word of {shown(piece)}: tokens are kept "
-                "whole inside words too"
+                f"{tokenizer.path}: expected the added token {shown(piece)} without single_word, "
+                "found it with single_word; added tokens are kept whole inside words, too, so this "
+                "model cannot be imported"
             )
         found[piece] = int(index)
     return found

@@ -31,9 +31,13 @@ def scaled_dot_product_attention(
 ) -> Float[Array, "*B Q d_v"]:
     """Return Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, equation (1) of §3.2.1.
 
-    The matrices may be alone, or have leading axes that broadcast, such as [B, H]. mask: [Q, K], or
-    with the axes of Q K^T, each of its length or 1; True where a query may attend. dropout: what
-    changes the weights before they weigh the values. precision: that of both products.
+    queries, keys, values: the matrices Q, K and V, perhaps with leading axes that broadcast, such
+      as [B, H].
+    mask: an array [Q, K], or one with the axes of Q K^T, each of that length or 1; True if a query
+      may attend to a key.
+    dropout: a function that is applied to the weights before they weigh the values.
+    precision: the precision of both products, as `jnp.einsum` takes it.
+
     For another scale s instead of 1 / sqrt(d_k), multiply the queries by s sqrt(d_k).
 
     A query equally similar to all keys gets the mean of the values that it may attend to:
@@ -100,11 +104,12 @@ class KeysValues(NamedTuple):
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (§3.2.2).
 
-    dropout_rate: the share of attention weights that is dropped, as the paper's code does; the
-      paper mentions it only for parsing (§6.3).
-    fused: in training, which is when a dropout key is given, compute heads by cuDNN's kernel if
-      dropout_rate is 0: the kernel shows no weights that could be dropped or looked at. It fails
-      unless the device is an NVIDIA GPU, dtype is bfloat16 and d_k equals d_v.
+    dropout_rate: the share of attention weights that is dropped. The paper's code drops some, too;
+      the paper mentions it only for parsing (§6.3).
+    fused: True to compute the heads with cuDNN's kernel in training, that is, if a dropout key is
+      given. With a dropout_rate above 0 it changes nothing, because that kernel gives no access to
+      the weights, to drop or to inspect them. It fails unless the device is an NVIDIA GPU, dtype is
+      bfloat16 and d_k equals d_v.
     Differs: the paper's code has biases on all four matrices; the equations have none, and
     `use_bias` adds them.
 
@@ -299,7 +304,7 @@ def fused_attention(
 
 
 def padding_mask(tokens: Int[AnyArray, "B K"], pad_id: int) -> Bool[AnyArray, "B 1 1 K"]:
-    """Let every position attend to real tokens, and none to padding.
+    """Return the mask that lets every position attend to real tokens, and none to padding.
 
     >>> padding_mask(jnp.array([[7, 8, 0]]), pad_id=0)[0, 0].astype(int).tolist()
     [[1, 1, 0]]
@@ -308,7 +313,7 @@ def padding_mask(tokens: Int[AnyArray, "B K"], pad_id: int) -> Bool[AnyArray, "B
 
 
 def causal_mask(length: int) -> Bool[Array, "1 1 Q Q"]:
-    """Let a position attend to itself and to earlier ones (§3.2.3, third use).
+    """Return the mask that lets a position attend to itself and earlier ones (§3.2.3, third use).
 
     >>> causal_mask(3)[0, 0].astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
@@ -318,7 +323,7 @@ def causal_mask(length: int) -> Bool[Array, "1 1 Q Q"]:
 
 
 def local_attention_mask(length: int, radius: int) -> Bool[Array, "1 1 Q Q"]:
-    """Let a position attend to `radius` positions on either side: restricted attention (§4).
+    """Return the mask of restricted attention, to `radius` positions on either side (§4).
 
     Table 1's neighbourhood of size r is 2 radius + 1. In the decoder, combine it with the
     causal mask.
@@ -333,7 +338,7 @@ def local_attention_mask(length: int, radius: int) -> Bool[Array, "1 1 Q Q"]:
 def segment_mask(
     query_segments: Int[AnyArray, "#B Q"], key_segments: Int[AnyArray, "#B K"]
 ) -> Bool[AnyArray, "B 1 Q K"]:
-    """Let a position attend within its own segment, in rows that hold several sentence pairs.
+    """Return the mask that lets a position attend within its own segment, in rows of several pairs.
 
     Segment ids of the positions count from 1; 0 is padding, which attends to padding alone.
 

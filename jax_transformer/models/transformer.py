@@ -85,9 +85,9 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Like `EncoderLayer`, with attention over the encoder's output between (Figure 1, right).
+    """An `EncoderLayer` with attention over the encoder's output in between (Figure 1, right).
 
-    `Transformer.decode` makes its arguments, as this does with random parameters:
+    `Transformer.decode` computes its arguments, as this example does with random parameters:
 
     >>> layer, x = DecoderLayer(ModelConfig(d_model=8, d_ff=16, num_heads=2)), jnp.ones((1, 3, 8))
     >>> encoded = jnp.ones((1, 5, 8))
@@ -140,8 +140,9 @@ class DecoderLayer(nn.Module):
 class Transformer(nn.Module):
     """The model of Figure 1: logits of the next target token at every position.
 
-    With one vocabulary for both sides and `config.tie_embeddings`, one matrix embeds source and
-    target and makes the logits (§3.4). With two, target and output share one; untied, none do.
+    With one vocabulary for both sides, one matrix embeds source and target and makes the logits
+    (§3.4). With two vocabularies, or if `config.tie_source` is false, only target and output share
+    a matrix; if `config.tie_embeddings` is false, each of the three has its own.
 
     >>> model = Transformer(ModelConfig(), vocabulary_size=37_000, pad_id=0)
     >>> source, target = jnp.array([[5, 6, 7, 2]]), jnp.array([[1, 8, 9]])
@@ -278,11 +279,13 @@ class Transformer(nn.Module):
     ) -> tuple[Float[Array, "N V"], Cache]:
         """Return logits of the token that follows `token`, and the cache with `token` added.
 
-        `token` stands at `position` (BOS at 0). The N rows are the M hypotheses of the memory's
-        first sentence, then those of the next. position: below the length of the cache.
-        column: where the cache is written, as a ring: a token's neighbours before it stand in the
-          columns before it, the last column before the first; None: at `position`, of all rows.
-        Not for memories of rows with several pairs.
+        `token` is at `position` (BOS at 0). The N rows are the M hypotheses of the memory's first
+        sentence, then those of the next. The memory must not have rows with several pairs.
+
+        position: the position of `token`, below the length of the cache.
+        column: the column of the cache to write. The columns form a ring: the tokens before `token`
+          are in the columns before this one, and the last column comes before the first. None
+          takes `position`, which must then be the same for all rows.
         """
         x = self._embed_target(token[:, None], jnp.reshape(position, (-1, 1)))
         return self._step(memory, cache, x, position, column)

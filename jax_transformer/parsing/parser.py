@@ -47,7 +47,8 @@ class Parser(LineSearch):
     """A trained parser: a tree over exactly the words of each line, whatever the model writes.
 
     Every line is searched without a grammar first. Lines whose output is not a tree, mostly few,
-    are searched again with `constrained_search`. Words beyond the maximum length get a plain tag.
+    are searched again with `constrained_search`. Words beyond the maximum length get the most
+    frequent tag of the training trees.
     """
 
     usual_ratio = 3  # a tree has a tag for each word and two brackets for each phrase

@@ -45,7 +45,10 @@ def average(
     steps, total = settled(folder, summed)
     n = len(steps)
     if n < last:
-        logger.warning("training.average_last=%d: %s has %d good checkpoints", last, folder, n)
+        logger.warning(
+            "training.average_last=%d: %s has only %d good checkpoints, which are averaged",
+            *(last, folder, n),
+        )
     return steps, jax.tree.map(lambda s, x: np.asarray(s / n, x.dtype), total, params_like)
 
 

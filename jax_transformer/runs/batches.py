@@ -193,13 +193,13 @@ def batches(
 
     sources, targets: two lists of N sentences; for a parser sentences and their trees.
     batch_tokens: the maximum number of source tokens, and of target tokens, in a batch.
-    epochs: how often each pair comes, in another order each time; None: without an end.
+    epochs: the number of passes over the pairs, each in another order; None for endless passes.
     seed: random seed of these orders, 0 or more.
 
     The batches have at most four shapes, so that a jitted step compiles at most four times. Pairs
     with a blank side or more than config.data.max_length tokens are left out. Raises InputError for
-    lists of different lengths, if no pair remains or is longer than batch_tokens, and for numbers
-    that are out of range.
+    lists of different lengths, if no pair remains, if one is longer than batch_tokens, and for
+    numbers that are out of range.
     """
     passes = 1 if epochs is None else epochs
     numbers = ("batch_tokens", batch_tokens, 1), ("epochs", passes, 1), ("seed", seed, 0)

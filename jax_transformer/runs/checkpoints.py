@@ -297,8 +297,8 @@ def good_checkpoints(
         newest = newest or description
         if found := differences(description["origin"], newest["origin"]):
             raise InputError(
-                f"expected checkpoints of one run in {folder}, found {step} with "
-                f"{'; '.join(found)} of {newest['step']}: move those of the other run away"
+                f"expected checkpoints of one run in {folder}, found step {step} unlike step "
+                f"{newest['step']}: {'; '.join(found)}; move those of the other run away"
             )
         yield step, trees, description
     if newest:

@@ -54,15 +54,16 @@ def load(
     checkpoint: "averaged", the mean of the last checkpoints (§6.1); "last"; "best", that of the
       step that training.keep_best found; or the number of a training step that has a checkpoint.
       None takes the averaged model or, if there is none yet, the last checkpoint.
-    weights: of each run of a list in the mean, relative to one another; None for equal ones. The
-      models may differ in size and settings, not in task or vocabulary.
+    weights: the weight of each run of a list in the mean, relative to the others; None for equal
+      weights. The models may differ in size and settings, not in task or vocabulary.
 
     Compiled functions are kept on disk for the next process, as the commands keep them: in
     $JAX_COMPILATION_CACHE_DIR, or in ~/.cache/jax_transformer.
 
     Every array is verified by its checksum. If the newest checkpoint is damaged, the one before it
-    is loaded, with a logged warning. Raises InputError if a folder has no trained model, or does
-    not have this checkpoint, for another vocabulary, and for weights that are not above 0.
+    is loaded, with a logged warning. Raises InputError if a folder has no trained model or lacks
+    this checkpoint, if the runs of a list differ in task or vocabulary, and for weights that are
+    not above 0.
     """
     if not isinstance(run_dir, list | tuple):
         if weights is not None:

@@ -98,8 +98,9 @@ class TrainedModel(Trained):
 
             model.with_params(params).save("runs/changed")
 
-        folder: a new one, or its URL in a bucket. It has no text, and cannot be trained on itself;
-        `init_from` of another run continues from it. Raises InputError if a run is there.
+        folder: the run folder to make, or its URL in a bucket. It has no text, so this run itself
+          cannot be trained further; another run can continue from it by `init_from`. Raises
+          InputError if a run is there.
         """
         run = replace(self.run, sources=Sources(), vocabularies=None, initial=None, corpus=IMPORTED)
         params = jax.device_get(self.params)
@@ -140,9 +141,11 @@ class TrainedModel(Trained):
         layer: the decoder's layer, from 0; None is the second-to-last, or the last of two. head: a
           head, from 0; None takes the mean of the heads.
 
-        The result has for each pair a list of (source word, target word), from 0. Words stand
-        between spaces. Each target word belongs to one source word; a blank side gives [], and
-        words after the first config.data.max_length tokens of a line have no partner.
+        The result has for each pair a list of (source word, target word), counted from 0. Words
+        are separated by spaces; in scripts that put none between words, each letter is a word.
+        Each target word belongs to one source word; a blank side gives []. Words after the first
+        config.data.max_length tokens of a source, or after the first config.data.max_length +
+        config.decoding.max_extra_length tokens of a target, have no partner.
 
         Raises InputError for one str in place of a list, lists of different lengths, a layer or
         head that the model does not have, or a run that parses.

@@ -82,11 +82,11 @@ def train(
     on_metrics: a function that is called with each new line of metrics.jsonl, a dict; if it
       returns True, training ends within a few steps, and the model is averaged and scored.
 
-    Training uses all devices. Nothing of the process is changed but JAX's compilation cache, which
-    `jt.load` describes, and `sys.unraisablehook`, which then leaves out what TensorStore reports
-    late: no signal is caught, so Ctrl-C loses the steps since the last checkpoint.
-    Progress is logged at level INFO. Configure `logging` before, because orbax's first message
-    gives Python's root logger a handler if it has none.
+    Training uses all devices. It changes nothing in the process but JAX's compilation cache, which
+    `jt.load` describes, and `sys.unraisablehook`, which from then on leaves out what TensorStore
+    reports late. No signal is caught, so Ctrl-C loses the steps since the last checkpoint.
+    Progress is logged at level INFO. Configure `logging` before the call, because orbax's first
+    message gives Python's root logger a handler if it has none.
     Raises InputError for a mistake in the arguments or the data.
     """
     expect_a(Mapping, files=files or {})

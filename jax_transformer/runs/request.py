@@ -150,8 +150,8 @@ def checked_files(given: Given) -> Files:
                 check_regular(path)
             if path.startswith(DESCRIPTORS):
                 raise InputError(
-                    f"--{name}={path}: expected a file that a later command finds, too, found one "
-                    "that this command alone has open; give its name"
+                    f"--{name}={path}: expected a file that later commands can open too, found one "
+                    "that only this command has open; give the path of a file"
                 )
         files[name] = paths if name == "init_checkpoint" else tuple(map(absolute, paths))
     return files
@@ -262,7 +262,7 @@ def check_files(run: Run, folder: RunFolder | None = None) -> None:
     if missing := [f"--{name}" for name in needed if name not in files]:
         instead = ", or --treebank_dir" if "--train_trees" in missing else ""
         before = folder.run if folder and sources != Sources() else None
-        text = ", or leave the flags out to continue with the text of before"
+        text = ", or leave the flags out to continue with the text that the run had before"
         raise InputError(
             f"{run.experiment}: expected {', '.join(missing)}{instead}, found none; give the data "
             f"to train on{text if before and before.sources != Sources() else ''}"

@@ -323,8 +323,8 @@ class RunFolder(DataFolder):
         """Raise InputError if a folder without a config.json has files that a run would write."""
         if there := [str(path.relative_to(self.path)) for path in self._written() if path.exists()]:
             raise InputError(
-                f"{self.path}: expected a new run, or a config.json next to {', '.join(there)}, "
-                "found none; restore it, move the others away, or choose another --workdir"
+                f"{self.path}: expected a config.json next to {', '.join(there)}, found none; "
+                "restore it, or for a new run move these away or choose another --workdir"
             )
 
     def append_start(self, step: int) -> None:

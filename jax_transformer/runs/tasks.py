@@ -101,7 +101,9 @@ class Parsing(_Task):
         """Raise InputError for options other than n_best and scores."""
         for name in request.given:
             if name not in ("n_best", "scores"):
-                raise InputError(f"{name} requires a translation model, and this is a parser")
+                raise InputError(
+                    f"{name} requires a translation model, found a parser; leave out {name}"
+                )
         super().check(request, beam_size, ensemble=ensemble)
 
     def check_references(self, sources: Sequence[str], references: Sequence[Sequence[str]]) -> None:

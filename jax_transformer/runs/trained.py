@@ -179,9 +179,9 @@ class Trained(ABC):
           (data.bleu_tokenize, data.bleu_lowercase) or of the languages.
         bootstrap: number of bootstrap resamples for 95% intervals of BLEU and chrF, such as 1000.
 
-        The result has `texts`, `scores` (BLEU, the paper's BLEU and chrF; EVALB's of a parser),
-        `losses` (with the perplexity; an ensemble has none), and `facts` (the number of sentences,
-        seconds, and the settings of the search). Nothing is written.
+        The result has `texts`, `scores` (BLEU, the paper's BLEU and chrF; for a parser EVALB's
+        scores), `losses` (with the perplexity; an ensemble has none), and `facts` (the number of
+        sentences, seconds, and the settings of the search). Nothing is written.
 
         Raises InputError for one str in place of a list, lists of different lengths, only blank
         sources, a setting that cannot change after training, or, for a parser, bootstrap, several
@@ -289,7 +289,8 @@ def _holds_lists(references: object) -> bool:
 
 def _check_pairs(caller: str, sources: Sequence[str], targets: Sequence[str]) -> None:
     if len(sources) != len(targets):
+        other = "reference" if caller == "evaluate" else "target"
         raise InputError(
-            f"{caller}: expected a target for each source, found {len(sources):,} sources and "
-            f"{len(targets):,} targets; give lists of the same length"
+            f"{caller}: expected a {other} for each source, found {len(sources):,} sources and "
+            f"{len(targets):,} {other}s; give lists of the same length"
         )

@@ -383,10 +383,10 @@ class Trainer:
         shown += f" and {len(lines) - 10:,} more" if len(lines) > 10 else ""
         self._checkpoints.wait()
         good = self._checkpoints.steps()
+        last = f"the last good checkpoint is {good[-1]}" if good else "no checkpoint is saved yet"
         return InputError(
             f"step {record.step}: expected finite loss, gradient and parameters, found {found} "
-            f"on the training sentences of lines {shown}; the last good checkpoint is "
-            f"{good[-1] if good else 'none, nothing was saved yet'}; {self._remedy}"
+            f"on the training sentences of lines {shown}; {last}; {self._remedy}"
         )
 
     def _evaluate_dev(self, step: int, params: Params) -> None:

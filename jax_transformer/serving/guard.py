@@ -144,19 +144,19 @@ class Guard:
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         if self.stopping and scope["path"] != "/metrics":
-            raise HTTPException(503, "the server is stopping; ask another one, or later")
+            raise HTTPException(503, "the server is stopping; use another one, or try again later")
         if self._access.local and not self._is_local(headers, scope["http_version"]):
             raise HTTPException(
                 400,
-                "expected the header Host to be localhost or 127.0.0.1, found another; ask this "
-                "machine by that name, let a proxy send it, or start the server with a token",
+                "expected the header Host to be localhost or 127.0.0.1, found another; use that "
+                "name in the URL, let a proxy send that header, or start the server with a token",
             )
         self._check_origin(headers)
         if self._access.token is not None and scope["path"] not in OPEN:
             _check_token(headers.getlist("authorization"), self._access.token)
         if (coding := headers.get("content-encoding", "").lower()) not in ("", "identity"):
             raise HTTPException(
-                415, f"expected a body as it is, found one in {coding}; send it plain"
+                415, f"expected an uncompressed body, found one in {coding}; send it uncompressed"
             )
         body = await self._body(receive)
         # Content is JSON whatever it is called: curl, for one, calls it a form.

@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """What a step changes. A checkpoint also has the position in the data."""
+    """The state of training between two steps. A checkpoint also has the position in the data."""
 
     step: Int[AnyArray, ""]  # the number of steps taken
     params: Params
@@ -183,7 +183,7 @@ def initial_state(
     seed: int | Integer[AnyArray, ""],
     params: Params | None = None,
 ) -> TrainState:
-    """Return step 0: the given parameters or fresh ones, drawn with `seed`.
+    """Return the state at step 0, with the given parameters or fresh ones, drawn with `seed`.
 
     >>> import jax_transformer as jt
     >>> config = jt.ModelConfig(num_layers=1, d_model=16, d_ff=32, num_heads=2, d_k=8, d_v=8)

@@ -143,7 +143,7 @@ def test_a_download_asks_for_array_record_and_its_failure_is_one_line(tmp_path, 
     monkeypatch.setattr(tfds, "builder", Builder)
     message = refusal(download, NAME, tmp_path)
     assert calls == [(NAME, {"data_dir": str(tmp_path), "file_format": "array_record"})]
-    assert "found 'no route to host'; give the same command again" in message
+    assert "found 'no route to host'; run the same command again" in message
 
 
 def test_the_data_sets_exist_in_tfds_with_the_languages_that_are_read(tmp_path):

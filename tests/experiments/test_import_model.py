@@ -163,7 +163,7 @@ def test_an_imported_run_is_neither_trained_nor_averaged_nor_replaced(imported):
     for command in (["train"], ["prepare", "--experiment=demo"]):
         error = only_error(*command, f"--workdir={run}")
         assert "found a model without text" in error
-    assert "a model alone, which is one already" in only_error("average", f"--workdir={run}")
+    assert "a finished model alone" in only_error("average", f"--workdir={run}")
     flags = ["--format=marian", f"--input={run.parent / 'theirs'}", f"--workdir={run}"]
     assert f"{run}: expected a new folder" in only_error("import_model", *flags)
     assert files_of(run) == before

@@ -88,7 +88,8 @@ def test_what_is_not_finite_stops_the_run_before_a_checkpoint(text, tmp_path):
     assert line.endswith("a smaller training.learning_rate in another --workdir")
     steps = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
     assert line.startswith(f"error: step {len(steps) + 1}: expected finite")
-    assert f"last good checkpoint is {steps[-1] if steps else 'none'}" in line
+    last = f"the last good checkpoint is {steps[-1]}" if steps else "no checkpoint is saved yet"
+    assert last in line
     lines = line.split("of lines ")[1].split(";")[0].split(" and ")[0].split(", ")
     assert {int(number) for number in lines} <= set(range(1, 121))
     for step in steps:

@@ -317,8 +317,8 @@ def test_loading_keeps_compiled_functions_where_the_commands_do(small_run, tmp_p
         (lambda model: model.evaluate("a", ["b"]), "sources: expected a list of lines"),
         (lambda model: model.evaluate(["a"], "b"), "references: expected a list of lines"),
         (lambda model: model.evaluate(["\u200b"], ["b"]), "sources: expected sentences to decode"),
-        (lambda model: model.evaluate(["a"], []), "found 1 sources and 0 targets"),
-        (lambda model: model.evaluate(["a"], [["b"], ["b", "c"]]), "1 sources and 2 targets"),
+        (lambda model: model.evaluate(["a"], []), "found 1 sources and 0 references"),
+        (lambda model: model.evaluate(["a"], [["b"], ["b", "c"]]), "1 sources and 2 references"),
         (lambda model: model.evaluate(["a"], ["b"], "model.d_k=1"), "cannot change after training"),
         (
             lambda model: model.export("marain", "new"),

@@ -57,9 +57,11 @@ class Vocabulary(ABC):
         """Return the ids of one line's pieces, without BOS; a model reads them with EOS at the end.
 
         eos: True to add EOS.
-        The line is read as `readable` says. A line without a letter, digit, punctuation mark or
-        symbol has no pieces. A character without a piece is UNK (NUL and U+2585 always are);
-        unknown neighbours may share one. No text gives PAD, BOS or EOS, even if it contains `<s>`.
+
+        `data.text.readable` first normalizes the white space and the marks of letters. A line
+        without a letter, digit, punctuation mark or symbol has no pieces. A character without a
+        piece is UNK (NUL and U+2585 always are); unknown neighbours may share one. No text gives
+        PAD, BOS or EOS, even if it contains `<s>`.
 
         Raises InputError if the text has a lone surrogate, which is not a character.
         """

@@ -129,14 +129,14 @@ def _explained(error: RuntimeError, size: int, lines: int) -> Exception:
     if most := re.search(r"too high .* <= (\d+)", str(error)):
         return InputError(
             f"expected a text that supports {size} pieces, found one of {lines:,} lines that "
-            f"supports at most {most[1]}; --set data.vocabulary_size={most[1]}, or "
+            f"supports at most {most[1]}; give --set data.vocabulary_size={most[1]}, or "
             f"--set data.vocabulary_up_to=true"
         )
     if fewest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
         return InputError(
             f"expected a vocabulary with a piece for each character, found {size} pieces for a "
             f"text of {lines:,} lines that needs at least {fewest[1]}; "
-            f"--set data.vocabulary_size={fewest[1]} or more"
+            f"give --set data.vocabulary_size={fewest[1]} or more"
         )
     if "!sentences_.empty()" in str(error) or "all_chars_count" in str(error):
         return InputError(
