@@ -58,15 +58,17 @@ SMALL_TRANSLATION = {
     "data.vocabulary_up_to": True,
 }
 
-# For 25,000 trees and 2 cores. Two layers, a high learning rate, and positions that count words,
-# so that the decoder soon learns which word it is at: see docs/measurements.
+# For 25,000 trees and 2 cores. Positions that count words, and pre-norm: so the decoder soon learns
+# which word it is at (docs/measurements/2026-11-29-parsing.md).
 SMALL_PARSING = {
     **PARSING,
-    "model.num_layers": 2,
+    "model.num_layers": 4,
+    "model.decoder_layers": 2,
+    "model.norm_position": "pre",
     "model.d_model": 256,
     "model.d_ff": 1024,
     "model.num_heads": 4,
-    "model.dropout_rate": 0.1,
+    "model.dropout_rate": 0.2,
     "model.attention_dropout_rate": 0.0,
     "data.word_positions": True,
     "training.steps": 9000,
@@ -77,7 +79,7 @@ SMALL_PARSING = {
     "training.keep_checkpoints": 40,
     "training.average_last": 10,
     "training.evaluate_steps": 3000,
-    "data.vocabulary_size": 16_000,
+    "data.vocabulary_size": 6000,
     "data.vocabulary_up_to": True,
     # On CRAFT 18% of the tokens are padding. With 23 shapes it is 13%, but they take two minutes
     # more to compile, as long as the padding takes.
