@@ -165,12 +165,15 @@ def check_search(
     *,
     alpha: float,
     patience: float,
+    narrowing: bool = False,
 ) -> None:
-    """Refuse more outputs than hypotheses, an alpha that overflows, and a state of other rows."""
+    """Refuse options that would have no effect or overflow, and a state of other rows."""
     if not 1 <= n_best <= beam_size:
         raise InputError(f"n_best: expected 1 to beam_size, {beam_size}, found {n_best}")
     check_range(0, 10, alpha=alpha)
     check_range(0, 1000, patience=patience)
+    if narrowing and patience != 1:
+        raise InputError(f"narrowing: expected patience 1 beside it, found {patience}")
     rows = max_lengths.shape[0] * beam_size
     for leaf in jax.tree.leaves(state):
         if jnp.shape(leaf)[:1] != (rows,):

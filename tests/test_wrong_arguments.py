@@ -144,6 +144,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: search(n_best=3), "n_best 2 3"),
     (lambda: search(alpha=-1), "alpha 10 -1"),
     (lambda: search(patience=float("nan")), "patience nan"),
+    (lambda: search(narrowing=True), "narrowing patience 1 0"),
     (lambda: search(state=np.ones(1)), "state 2 rows"),
     (lambda: translate(n_best=5), "n_best 2 5"),
     (lambda: jt.Transformer(LEARNED, 300, 0).empty_cache(2, 54), "positions max_positions 4 54"),

@@ -161,7 +161,8 @@ def beam_search(
     [4, 2, 0, 0] 0.4
     """
     max_lengths = jnp.asarray(max_lengths)
-    check_search(state, max_lengths, beam_size, n_best, alpha=alpha, patience=patience)
+    options = {"alpha": alpha, "patience": patience, "narrowing": narrowing}
+    check_search(state, max_lengths, beam_size, n_best, **options)
     search = BeamSearch(
         beam_size, length, alpha, bos_id, eos_id, pad_id, n_best, patience, narrowing, penalty
     )

@@ -62,9 +62,10 @@ def attention_weights(
 ) -> Float[Array, "*B Q K"]:
     """Return softmax(Q K^T / sqrt(d_k)), with illegal positions masked before the softmax (§3.2.1).
 
-    The softmax is taken in float32 over K. A row whose keys are all masked gets equal
-    weights, finite in value and gradient: masked scores are the lowest finite number,
-    not minus infinity. precision: the precision of the product, as `jnp.einsum` takes it.
+    The softmax is taken in float32 over K, of products rounded to the type of Q and K. A row whose
+    keys are all masked gets equal weights, finite in value and gradient: masked scores are the
+    lowest finite number, not minus infinity. precision: the precision of the product, as
+    `jnp.einsum` takes it.
     Differs: tensor2tensor, the paper's code, adds -1e9 to the scores instead.
 
     Queries equally similar to both keys; the mask hides the second key from the first query:
@@ -104,8 +105,8 @@ class KeysValues(NamedTuple):
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (§3.2.2).
 
-    dropout_rate: the share of attention weights that is dropped. The paper's code drops some, too;
-      the paper mentions it only for parsing (§6.3).
+    dropout_rate: the share of attention weights that is dropped. The paper and its code drop some
+      in parsing alone (§6.3).
     fused: True to compute the heads with cuDNN's kernel in training, that is, if a dropout key is
       given. With a dropout_rate above 0 it changes nothing, because that kernel gives no access to
       the weights, to drop or to inspect them. It fails unless the device is an NVIDIA GPU, dtype is
@@ -146,8 +147,8 @@ class MultiHeadAttention(nn.Module):
             dot_general=one_product,
         )
         # Glorot uniform with half the variance, which is what Glorot gives to one joint
-        # [d_model, 3 d_model] matrix, as in tensor2tensor's self-attention. With the full
-        # variance, attention weights are too sharp at the start of training.
+        # [d_model, 3 d_model] matrix, as in tensor2tensor's self-attention if d_k = d_v. With the
+        # full variance, attention weights are too sharp at the start of training.
         half_glorot = nn.initializers.variance_scaling(0.5, "fan_avg", "uniform")
         self.query = matrix((self.num_heads, self.d_k), kernel_init=half_glorot)
         self.key = matrix((self.num_heads, self.d_k), kernel_init=half_glorot)
@@ -284,7 +285,8 @@ def fused_attention(
     """Compute `scaled_dot_product_attention` by `jax.nn.dot_product_attention`.
 
     cudnn: an NVIDIA GPU's kernel for bfloat16, which never writes the weights to memory. With a
-      mask it needs even numbers of queries and keys: odd ones get one more, which is masked.
+      mask it needs even numbers of queries and keys: odd ones get one more, which is masked. Only
+      a query whose keys are all masked sees it, and gets another mean.
     xla: the same call on any device, for tests.
     """
     length, keys_length = queries.shape[2], keys.shape[2]

@@ -2,7 +2,8 @@
 
 Axes: B batch, T positions, V vocabulary. `dtype` is the type of activations and of the operands of
 matrix products; `precision` is the argument of that name of `jnp.einsum`, and matters for float32.
-Parameters, the statistics of the norm, embeddings and logits are float32.
+Parameters, the statistics of the norm and embeddings are float32, and so are logits, after a
+product that has been rounded to `dtype`.
 """
 
 from functools import partial
@@ -27,8 +28,8 @@ def positional_encoding(
 ) -> Float[Array, "*T {d_model}"]:
     """Return PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i+1) = cos(the same) (§3.5).
 
-    positions: an array of them, or a number N for the first N. Positions count from 0. Sines and
-    cosines alternate, as in the formula.
+    positions: an array of them, counted from 0, or a number N for the first N. A number that `jit`
+      traces is an array, of one position. Sines and cosines alternate, as in the formula.
     Differs: tensor2tensor, the paper's code, has all sines before all cosines, and the exponent
     i / (d_model/2 - 1) where the formula has i / (d_model/2).
 
@@ -84,7 +85,11 @@ class AddNorm(nn.Module):
     def __call__(
         self, x: Float[AnyArray, "B T d_model"], sublayer_output: Float[AnyArray, "B T d_model"]
     ) -> Float[Array, "B T d_model"]:
-        """Normalize the sum; biased variance, epsilon inside the root as in tensor2tensor."""
+        """Normalize the sum; biased variance, epsilon inside the root as in tensor2tensor.
+
+        The variance is E[x^2] - E[x]^2 in float32, which loses digits where the mean of a position
+        is a hundred times its deviation.
+        """
         added = x + Dropout(self.dropout_rate)(sublayer_output)
         return nn.LayerNorm(epsilon=self.epsilon, dtype=self.dtype, name="norm")(added)
 

@@ -1,11 +1,12 @@
 """§6.3 Trees as the sequences of symbols that the Transformer writes, and back.
 
-After Vinyals et al. (2015, "Grammar as a Foreign Language"): a constituent opens as `(NP` and
-closes as `/NP`, a part-of-speech tag stands for one word, and the words are only on the source
-side. `(S (NP (PRP She)) (VP (VBZ sleeps)))` is `(S (NP PRP /NP (VP VBZ /VP /S`.
+After Vinyals et al. (2015, "Grammar as a Foreign Language"): a constituent opens as `(NP`, a
+part-of-speech tag stands for one word, and the words are only on the source side. It closes as
+`/NP`, as in the paper's code. `(S (NP (PRP She)) (VP (VBZ sleeps)))` is
+`(S (NP PRP /NP (VP VBZ /VP /S`.
 
-Differs: the paper's code opens with the label alone, NP, and needs a list of tags to tell an
-opening from a tag.
+Differs: Vinyals et al. close with `)NP`, and write one symbol for all tags. The paper's code opens
+with the label alone, NP, and needs a list of tags to tell an opening from a tag.
 """
 
 from collections.abc import Iterable, Sequence

@@ -26,7 +26,7 @@ class Published:
     bleu: float | None = None
     parameters: float | None = None  # millions
     f1: float | None = None  # on section 23 of the Wall Street Journal
-    # Of training: hours x 8 devices x 9.5e12, the FLOP/s that a P100 sustains (§6.1).
+    # Of training: seconds x 8 devices x 9.5e12, the FLOP/s that a P100 sustains (§6.1).
     flops: float | None = None
 
 
@@ -191,7 +191,7 @@ PARSING = {
     "model.num_layers": 4,
     "model.d_model": 1024,
     # The paper chose dropout and learning rate on section 22 and does not give them. These are
-    # those of its code, but for the factor of the rate: see BUILD_NOTES.md.
+    # those of its code for `wsj`, but for the factor of the rate: see BUILD_NOTES.md.
     "model.dropout_rate": 0.2,
     "model.attention_dropout_rate": 0.2,
     "model.tie_embeddings": False,

@@ -1,4 +1,4 @@
-"""Checkpoints: saved asynchronously, and verified when read (§5.3).
+"""Checkpoints: saved asynchronously, and verified when read (§6.1).
 
 Orbax writes and reads the arrays, but it restores an array with a flipped bit without an error. So
 every checkpoint has a description, a JSON item that is committed together with the arrays: the

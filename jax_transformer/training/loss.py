@@ -44,7 +44,8 @@ def label_smoothed_cross_entropy(
     other one, where eps is label_smoothing. Its entropy is subtracted, so a model that predicts
     exactly this distribution scores 0. The paper gives only eps; the distribution and the
     subtraction are as in tensor2tensor, its code. Padding counts for nothing. A target that is not
-    an id gives NaN, or is refused if it is known before anything is compiled.
+    an id gives NaN, or is refused if it is known before anything is compiled. Symbols whose
+    logits are below -1e30 have no share of the smoothing; they must be the same for all tokens.
     The cross-entropy is computed in float32 from shifted logits s = l - max(l), as
     log(sum(exp(s))) - (1 - eps) s_target - off * (the sum of the other s).
 

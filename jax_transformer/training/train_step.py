@@ -132,7 +132,7 @@ def gradients(
     rows = jnp.arange(batch.source.shape[0])
     part_size = len(rows) // accumulate if accumulate > 1 else None
     summed, sums = reduce(optax.microbatch(part_gradients, (0, 1), part_size)(batch, rows))
-    tokens = jnp.maximum(sums.tokens, 1.0)
+    tokens = jnp.where(sums.tokens > 0, sums.tokens, 1.0)
     return jax.tree.map(lambda g: g / tokens, summed), sums
 
 

@@ -138,7 +138,8 @@ def test_a_step_takes_any_loss_of_the_signature():
 
     def loss(params, batch, key=None):
         errors = params["w"] * batch.source[:, 0] - batch.target[:, 0]
-        return LossSums((errors**2).sum(), jnp.abs(errors).sum(), jnp.float32(len(errors)))
+        # Each row weighs an eighth, so the tokens of a batch are half a token.
+        return LossSums((errors**2).sum() / 8, jnp.abs(errors).sum(), jnp.float32(len(errors) / 8))
 
     step = jax.jit(make_train_step(loss, optax.sgd(0.1), accumulate=2))
     params = {"w": jnp.float32(0.5)}
@@ -148,7 +149,7 @@ def test_a_step_takes_any_loss_of_the_signature():
     gradient = (2 * (0.5 * x - y) * x).mean()
     np.testing.assert_allclose(state.params["w"], 0.5 - 0.1 * gradient, rtol=1e-6)
     np.testing.assert_allclose(metrics.gradient_norm, abs(gradient), rtol=1e-6)
-    assert float(metrics.loss.smoothed) == ((0.5 * x - y) ** 2).sum()
+    assert float(metrics.loss.smoothed) == ((0.5 * x - y) ** 2).sum() / 8
 
 
 def test_parts_of_a_batch_have_dropout_of_their_own():
