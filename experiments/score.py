@@ -109,7 +109,13 @@ def _without_scores(targets: Iterator[str], name: str) -> Iterator[str]:
                 f"{name}, line {number:,}: expected a score and a tab first, as on lines above, "
                 f"found {line[:20]!r}; give translations alone, or all with --scores"
             )
-        yield line[found.end() :] if scored and found else line
+        text = line[found.end() :] if scored and found else line
+        if scored and "\t" in text:
+            raise InputError(
+                f"{name}, line {number:,}: expected a score and a translation, found another "
+                "column; write the lines without --token_scores and --alignments"
+            )
+        yield text
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def warn_once(logger: logging.Logger, message: str) -> None:
 # The last part of a setting's name, or an option -> the names that other programs have for it.
 THEIRS = {
     "steps": "max_steps max_update train_steps",
-    "learning_rate_scale": "lr",
+    "learning_rate": "lr",
     "accumulate": "update_freq gradient_accumulation_steps accum_count",
     "warmup_steps": "warmup warmup_updates",
     "checkpoint_steps": "save_steps save_interval save_freq",

@@ -225,7 +225,8 @@ class _Preparation:
         """Return the token store of a split: the folder's, the shared one, or a new one."""
         data, folder, manifest = self.data, self.folder.tokens(split), self.folder.manifest
         fingerprint = manifest.made_of["splits"][split]
-        rules = Rules(data.max_length, data.max_length_ratio, data.unescape_html)
+        ratio = 0.0 if split in ("dev", "test") else data.max_length_ratio
+        rules = Rules(data.max_length, ratio, data.unescape_html)
         made_of = {"text": text_digests(fingerprint), "vocabulary": both[0].fingerprint}
         if both[1] is not both[0]:
             made_of["symbols"] = both[1].fingerprint

@@ -46,8 +46,7 @@ def average(
     n = len(steps)
     if n < last:
         logger.warning(
-            "training.average_last=%d: %s has only %d good checkpoints, which are averaged",
-            *(last, folder, n),
+            "%s has only %d good checkpoints instead of %d; they are averaged", folder, n, last
         )
     return steps, jax.tree.map(lambda s, x: np.asarray(s / n, x.dtype), total, params_like)
 

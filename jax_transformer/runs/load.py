@@ -80,7 +80,8 @@ def load(
             f"weights: expected {len(members)} numbers above 0, one for each run, found {relative}"
         )
     first = members[0]
-    for run, member in zip(run_dir, members, strict=True):
+    paths = [run.path if isinstance(run, RunFolder) else run for run in run_dir]
+    for run, member in zip(paths, members, strict=True):
         same = (
             member.run.task is first.run.task
             and member.vocabulary.fingerprint == first.vocabulary.fingerprint
@@ -88,7 +89,7 @@ def load(
         )
         if not same:
             raise InputError(
-                f"{run}: expected the task and the vocabulary of {run_dir[0]}, found others; "
+                f"{run}: expected the task and the vocabulary of {paths[0]}, found others; "
                 "train it with --vocabulary of that run"
             )
     return TrainedEnsemble(members, tuple(weight / sum(relative) for weight in relative))

@@ -95,7 +95,9 @@ def _new_run(
     run = dataclasses.replace(run, corpus=known.corpus, scored_on=known.scored_on)
     if parent and not experiment:
         run = parent.load_run()
-        corpus = "files" if run.corpus == IMPORTED else run.corpus
+        # Text is not taken over, so the demo's must not take the place of other text.
+        of_files = run.sources != Sources() and run.corpus not in DATASETS
+        corpus = "files" if run.corpus == IMPORTED or of_files else run.corpus
         run = dataclasses.replace(run, seed=seed, corpus=corpus)
     return dataclasses.replace(
         run,

@@ -11,6 +11,7 @@ from refusals import refusal
 from small_run import LINES, write_run
 
 import jax_transformer as jt
+from jax_transformer.runs.run_dir import RunFolder
 
 LINE, TARGET = ["we know"], ["it rains"]
 
@@ -78,7 +79,8 @@ def test_it_is_evaluated_by_its_outputs_and_has_no_loss(ensemble):
 
 def test_another_vocabulary_is_refused(runs, tmp_path):
     other = write_run(tmp_path / "other", lines=[*LINES, "quite another text"])
-    assert "expected the task and the vocabulary of" in refusal(jt.load, [runs[0], other])
+    error = refusal(jt.load, [RunFolder(runs[0]), other])
+    assert f"expected the task and the vocabulary of {runs[0]}, found" in error
 
 
 def test_weights_that_are_none_and_those_of_one_run_are_refused(runs):

@@ -15,7 +15,7 @@ from jax_transformer.data.sources import Sources, Text, Trees, Vocabularies
 from jax_transformer.data.text import SIDES
 from jax_transformer.presets import EXPERIMENTS
 from jax_transformer.runs.preparation import prepare_run
-from jax_transformer.runs.request import checked_files, command_of, requested_run
+from jax_transformer.runs.request import check_files, checked_files, command_of, requested_run
 from jax_transformer.runs.run_dir import Initial, Run, RunFolder
 
 CHANGES = [
@@ -78,6 +78,19 @@ def test_a_model_that_is_moved_before_anything_is_trained_from_it_is_named_anew(
     shutil.copytree(small_run / "checkpoints", tmp_path / "run" / "checkpoints")
     again = {"init_from": str(small_run)}  # too late: the run is of the other one
     assert "found another run" in refusal(requested_run, RunFolder(tmp_path / "run"), given=again)
+
+
+def test_a_model_of_the_demo_that_had_other_text_is_not_continued_on_the_demos(small_run, tmp_path):
+    parent = RunFolder(shutil.copytree(small_run, tmp_path / "parent"))
+    text = Sources((Text(("a.en",), ("a.de",)),))
+    for sources, words in ((text, "--train_source"), (Sources(), None)):
+        parent.write_run(dataclasses.replace(parent.load_run(), corpus="demo", sources=sources))
+        run = requested_run(RunFolder(tmp_path / "new"), given={"init_from": str(parent.path)})
+        assert not run.sources.train
+        if words:
+            assert words in refusal(check_files, run)
+        else:
+            check_files(run)  # the demo's own text is what it had
 
 
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
