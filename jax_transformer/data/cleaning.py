@@ -114,7 +114,8 @@ def _measure(
     source, target = (_measured(lines, limits.foreign) for lines in zip(*texts, strict=True))
     equal = np.array([source == target for source, target in texts])
     symbols = [
-        side.length - side.letters > limits.symbols * side.length for side in (source, target)
+        side.length - side.letters > limits.symbols * np.maximum(side.length, 1)
+        for side in (source, target)
     ]
     rules = {
         "empty": np.minimum(source.length, target.length) == 0,

@@ -59,6 +59,7 @@ def test_each_rule_removes_its_noise_and_the_second_of_two_equal_pairs(sound):
     assert two == [None] * 600 + ["copy"] * 300
     assert removed([]) == []
     assert "ratio" not in removed(pairs, LIMITS._replace(ratio=float("inf")))  # without a warning
+    assert "symbols" not in removed(pairs, LIMITS._replace(symbols=float("inf")))
     assert removed([("", "")] * 3) == ["empty"] * 3
 
 
