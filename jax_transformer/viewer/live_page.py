@@ -160,8 +160,8 @@ def _cutting(vocabulary: Vocabulary) -> dict[str, Any]:
     plain = not isinstance(vocabulary, PieceTable) or vocabulary.is_plain
     if model is None or not plain:
         raise InputError(
-            "--live: expected a vocabulary of sentencepiece's byte pairs (BPE), without tags, added "
-            "pieces or normalization of punctuation, found another; "
+            "--live: expected a vocabulary of sentencepiece's byte pairs (BPE), without tags, "
+            "added pieces or normalization of punctuation, found another; "
             f"{_REMEDY}"
         )
     charsmap = base64.b64encode(model.charsmap).decode("ascii")
