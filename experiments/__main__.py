@@ -7,8 +7,6 @@ import runpy
 import sys
 from pathlib import Path
 
-from absl import app
-
 from experiments import cli
 
 
@@ -48,7 +46,7 @@ def run(package: Path, call: str = cli.CALL) -> None:
     name = given.replace("-", "_")
     if not given or given.startswith("-"):
         sys.modules["__main__"].__doc__ = listing(package)  # which `main` and --help print
-        app.run(main, flags_parser=cli.parse_flags)
+        cli.run(main)
     elif name in names:
         del sys.argv[1]
         runpy.run_module(f"{package.name}.{name}", run_name="__main__", alter_sys=True)

@@ -3,8 +3,6 @@
 python -m experiments.average --workdir W --last 5
 """
 
-from absl import app
-
 from experiments import cli
 from experiments.shared_flags import define_integer, define_workdir, run_folder
 from jax_transformer.data.manifest import check_same
@@ -52,4 +50,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

@@ -11,7 +11,7 @@ import math
 from contextlib import ExitStack
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cli
 from experiments.cli import FLAGS
@@ -91,4 +91,4 @@ def _new_file(name: str) -> Path:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

@@ -12,8 +12,6 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from absl import app
-
 from experiments import cli
 from experiments.shared_flags import define_integer, define_path
 from jax_transformer.data.text import read_lines
@@ -80,4 +78,4 @@ def _scores(gold: str, test: str, parameters: Parameters) -> Iterator[SentenceSc
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

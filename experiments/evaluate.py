@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cli
 from experiments.cli import FLAGS
@@ -146,4 +146,4 @@ def _own_text(
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

@@ -10,7 +10,7 @@ README.md that explains how to load it.
 
 import logging
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cli
 from experiments.cli import FLAGS
@@ -61,4 +61,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

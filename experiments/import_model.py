@@ -14,7 +14,7 @@ like any other: the commands translate, score, evaluate, visualize, serve and ex
 experiments.train --init_from=W trains it further.
 """
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cli
 from experiments.cli import FLAGS
@@ -60,4 +60,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cli
 from experiments.cli import FLAGS
@@ -140,4 +140,4 @@ def measured_scores(runs: str) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from shlex import quote
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cli
 from experiments.cli import FLAGS
@@ -82,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

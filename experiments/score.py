@@ -15,8 +15,6 @@ import os
 import re
 from collections.abc import Iterator
 
-from absl import app
-
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.shared_flags import (
@@ -33,6 +31,7 @@ from jax_transformer.runtime import prepare_process
 
 logger = logging.getLogger(__name__)
 
+_COLUMN = re.compile(r"\t(\d+-\d+( \d+-\d+)*|.* -?\d+\.\d{6})$")  # of its other options
 _SCORE = re.compile(r"-?\d+\.\d{6}\t")  # as translate --scores writes it
 
 define_model_flags()
@@ -110,13 +109,13 @@ def _without_scores(targets: Iterator[str], name: str) -> Iterator[str]:
                 f"found {line[:20]!r}; give translations alone, or all with --scores"
             )
         text = line[found.end() :] if scored and found else line
-        if scored and "\t" in text:
+        if "\t" in text if scored else _COLUMN.search(text):
             raise InputError(
-                f"{name}, line {number:,}: expected a score and a translation, found another "
-                "column; write the lines without --token_scores and --alignments"
+                f"{name}, line {number:,}: expected a translation, found another column beside "
+                "it; write the lines without --token_scores and --alignments"
             )
         yield text
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

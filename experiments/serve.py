@@ -12,7 +12,7 @@ import logging
 import math
 import re
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cli
 from experiments.cli import FLAGS
@@ -129,4 +129,4 @@ def _token() -> str | None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

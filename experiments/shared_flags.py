@@ -243,8 +243,8 @@ def requested(config: Config) -> Request:
     given["prefixes"] = () if FLAGS.prefixes else None
     try:
         request = request_of(given, "translate")
-        beam_size, ensemble = config.decoding.beam_size, bool(FLAGS.ensemble)
-        TASKS[config.data.task].check(request, beam_size, ensemble=ensemble)
+        parts = config.model, config.decoding.beam_size
+        TASKS[config.data.task].check(request, *parts, ensemble=bool(FLAGS.ensemble))
     except InputError as error:
         names = rf"\b({'|'.join(given)})\b(?=[=:;,)]|$| cannot| requires| with| or| \()"
         raise InputError(re.sub(names, r"--\1", str(error))) from None

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cli
 from experiments.cli import FLAGS
@@ -132,4 +132,4 @@ def trained_row(run: Run, folder: RunFolder) -> Table3Row | None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

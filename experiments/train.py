@@ -11,7 +11,7 @@ import os
 import re
 import sys
 
-from absl import app, flags
+from absl import flags
 from absl import logging as absl_logging
 
 from experiments import cli
@@ -22,7 +22,6 @@ from jax_transformer.declared import choices, meaning
 from jax_transformer.errors import InputError
 from jax_transformer.runs.request import check_files
 from jax_transformer.runtime import (
-    end_process,
     one_of_several,
     prepare_process,
     start_processes,
@@ -137,9 +136,4 @@ def _start_processes(dtype: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        app.run(main, flags_parser=cli.parse_flags)
-    except SystemExit as end:
-        if end.code == 2:  # the usual end would wait ten minutes for orbax after a failed save
-            end_process(2, always=True)
-        raise
+    cli.run(main)

@@ -19,8 +19,6 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from absl import app
-
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.shared_flags import (
@@ -124,4 +122,4 @@ def _written(found: "Sequence[Translation]", vocabulary: "Vocabulary") -> list[s
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

@@ -11,7 +11,7 @@ keyboard is on. With --live it contains the model itself, which translates what 
 
 from pathlib import Path
 
-from absl import app, flags
+from absl import flags
 
 from experiments import cli
 from experiments.cli import FLAGS
@@ -104,4 +104,4 @@ def _write(folder: RunFolder, output: Path, page: str) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=cli.parse_flags)
+    cli.run(main)

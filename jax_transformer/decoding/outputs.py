@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_transformer.config import DataConfig
+from jax_transformer.data.scripts import is_blank
 from jax_transformer.data.sentences import join_sentences, sentence_splitter
 from jax_transformer.data.text import single_lines
 from jax_transformer.decoding.alignments import Alignment, align_pairs
@@ -112,7 +113,7 @@ async def _outputs(
 ) -> list[list[Translation]]:
     """Search or sample, choose one output, add the scores of tokens, and align."""
     given = frozenset(name for name in CONSTRAINTS if getattr(request, name))
-    begun = any(line.prefix for line in lines)
+    begun = any(not is_blank(line.prefix) for line in lines)
     needs = Needs(translator.program(request), given, frozenset(request.without), begun)
     found = [*await do(Work(translator.search, (), needs), lines)]
     if request.mbr:

@@ -22,6 +22,7 @@ from typing import (
 
 from annotated_types import Ge, Le
 
+from jax_transformer.config import ModelConfig
 from jax_transformer.data.scripts import is_blank
 from jax_transformer.data.text import single_line
 from jax_transformer.declared import Declared, Meaning
@@ -179,8 +180,16 @@ class Request(Declared):
         """True if the search has to find more than the best output of each line."""
         return self.n_best > 1 or (self.mbr is not None and not self.samples)
 
-    def check_model(self, beam_size: int, *, ensemble: bool = False) -> None:
+    def check_model(self, model: ModelConfig, beam_size: int, *, ensemble: bool = False) -> None:
         """Raise InputError for options that this kind of model does not have."""
+        counts = {"layer": model.num_decoder_layers, "head": model.num_heads}
+        for part, count in counts.items():
+            number = getattr(self, f"alignment_{part}")
+            if number is not None and number >= count:
+                raise InputError(
+                    f"alignment_{part}={number}: expected at most {count - 1}, because the model "
+                    f"has {count} and the first is 0; choose another"
+                )
         for name in self.given:
             if ensemble and "ensemble" in options()[name].excludes:
                 raise _not_together(name, "ensemble")

@@ -49,9 +49,11 @@ class _Task:
                 "run"
             )
 
-    def check(self, request: Request, beam_size: int, *, ensemble: bool) -> None:
+    def check(
+        self, request: Request, model: ModelConfig, beam_size: int, *, ensemble: bool
+    ) -> None:
         """Raise InputError for decoding options that a model of this task does not have."""
-        request.check_model(beam_size, ensemble=ensemble)
+        request.check_model(model, beam_size, ensemble=ensemble)
 
     def check_references(self, sources: Sequence[str], references: Sequence[Sequence[str]]) -> None:
         """Raise InputError for references that outputs of these sources cannot be scored with."""
@@ -97,14 +99,16 @@ class Parsing(_Task):
     text, files = Trees, [*TREE_FILES, "treebank_dir"]
     target_pieces, dev_metric = "tree labels", "f1"
 
-    def check(self, request: Request, beam_size: int, *, ensemble: bool) -> None:
+    def check(
+        self, request: Request, model: ModelConfig, beam_size: int, *, ensemble: bool
+    ) -> None:
         """Raise InputError for options other than n_best and scores."""
         for name in request.given:
             if name not in ("n_best", "scores"):
                 raise InputError(
                     f"{name} requires a translation model, found a parser; leave out {name}"
                 )
-        super().check(request, beam_size, ensemble=ensemble)
+        super().check(request, model, beam_size, ensemble=ensemble)
 
     def check_references(self, sources: Sequence[str], references: Sequence[Sequence[str]]) -> None:
         """Raise InputError unless there is one tree over the words of each source."""

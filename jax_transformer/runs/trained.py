@@ -230,7 +230,7 @@ class Trained(ABC):
     def check(self, request: Request, decoding: DecodingConfig) -> None:
         """Raise InputError for options that the model does not have, or not with this search."""
         ensemble = self._decoded()[2] is not None
-        self.run.task.check(request, decoding.beam_size, ensemble=ensemble)
+        self.run.task.check(request, self.config.model, decoding.beam_size, ensemble=ensemble)
 
     def _cached_translator(self, decoding: DecodingConfig) -> Any:
         found = self._translators.get(decoding)
