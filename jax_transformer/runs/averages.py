@@ -75,18 +75,20 @@ def average_run(
     params_like: Any,
     origin: dict[str, Any],
     last: int | None = None,
+    end: int | None = None,
 ) -> tuple[list[int], Any]:
     """Average the last checkpoints of a run, up to its best step, and save the mean (§6.1).
 
     best: None if there is no best step. last: the number of checkpoints; None takes
-    training.average_last. params_like, and what is returned: as for `average`.
+    training.average_last. end: a step with which training has ended, whatever its number.
+    params_like, and what is returned: as for `average`.
     """
     last = last or run.config.training.average_last
 
     def regular(step: int) -> bool:
         if best and step >= best.step:  # which was the last step, before more were requested
             return step == best.step
-        return run.is_regular(step)
+        return step == end or run.is_regular(step)
 
     folder.fetch_steps(
         folder.checkpoints, lambda saved: ([*filter(regular, saved)] or saved)[-last:]

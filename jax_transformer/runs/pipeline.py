@@ -97,7 +97,10 @@ def train(
     writes = isinstance(init_from, TrainedModel) and not initial.exists()
     trained = folder.trained_steps()
     if isinstance(init_from, TrainedModel):
-        given["init_from"] = str(_saved(init_from, folder, initial))
+        saved = _saved(init_from, folder, initial)
+        folder.mend_manifest()
+        begun = folder.run.initial if trained and not writes and folder.run else None
+        given["init_from"] = begun.run if begun else str(saved)  # it may have been moved since
     elif isinstance(init_from, str | os.PathLike):
         given["init_from"] = os.fspath(init_from)
     elif init_from is not None:
@@ -267,7 +270,9 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     best = trainer.development.best
     best = best if best and best.step else None
     with folder.in_turn(trainer.devices):
-        steps, params = average_run(folder, run, best, trainer.abstract_params, trainer.origin)
+        end = max(folder.trained_steps())  # on_metrics may have chosen it
+        params_like, origin = trainer.abstract_params, trainer.origin
+        steps, params = average_run(folder, run, best, params_like, origin, end=end)
     split = _split(trainer, split)
     sources, references = text_lines(folder, split)
     params = as_computed(params, run.config.model)  # as for a model that is loaded

@@ -59,7 +59,7 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
     given = vars(run.vocabularies) if run.vocabularies else {}
     if run.initial:  # which is not needed any more once there is a checkpoint
         given = vocabularies_of(folder if trained_on else RunFolder(run.initial.run))
-    return prepare(
+    prepared = prepare(
         folder,
         corpus,
         run.config.data,
@@ -68,10 +68,14 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
         trained_on=trained_on,
         shared=shared if shared and shared.path != folder.path else None,
     )
+    if writes and run != folder.run:  # of a trained model; `prepare` would have refused other text
+        folder.write_run(run)
+        folder.manifest.write()
+    return prepared
 
 
 def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> None:
-    """Write the run to config.json, once it is known to be the one that the folder's model is of.
+    """Check that the run is the one that the folder's model is of; without a model, write it.
 
     trained_on: the copy of the manifest in the newest checkpoint, if there is one.
     """
@@ -92,5 +96,5 @@ def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> No
             if value != before[name]:
                 logger.info(f"continuing  with {name}={value}, {before[name]} before")
     folder.manifest.made_of["settings"] = run.fixed_settings()  # a kill may have lost them
-    if run != found:
+    if run != found and not trained_on:
         folder.write_run(run)

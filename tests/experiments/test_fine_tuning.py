@@ -109,12 +109,13 @@ def test_a_model_that_was_changed_in_python_is_trained_until_a_callback_ends_it(
     again = train(
         None,
         files,
-        *short,
+        *(*short, "training.checkpoint_steps=5", "training.average_last=2"),
         workdir=tmp_path / "second",
         init_from=changed,
-        on_metrics=lambda line: line["step"] == 7,
+        on_metrics=lambda line: line["step"] == 6,
     )
-    assert 7 <= again.steps[0] <= 10
+    assert again.steps[0] == 5
+    assert 6 <= again.steps[1] <= 9  # the step that ended it counts
     assert again.scores[-1]["steps"] == again.steps
     initial = jt.load(tmp_path / "second" / "initial")
     assert flat(initial.params).keys() == flat(changed.params).keys()
@@ -123,6 +124,10 @@ def test_a_model_that_was_changed_in_python_is_trained_until_a_callback_ends_it(
     )
     with pytest.raises(InputError, match="found another"):
         train(None, files, workdir=tmp_path / "second", init_from=model)
+    moved = tmp_path / "moved"
+    (tmp_path / "second").rename(moved)
+    later = {"workdir": moved, "on_metrics": lambda line: line["step"] > 11}
+    assert train(None, files, init_from=changed, **later).steps[1] > 11
     third = tmp_path / "third"  # the callback ends it at the score of step 0
     once = train(None, files, *short, workdir=third, init_from=model, on_metrics=lambda _: True)
     assert 1 <= once.steps[0] <= 4

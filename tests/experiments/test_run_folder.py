@@ -56,6 +56,17 @@ def test_the_copy_in_a_checkpoint_is_the_manifest_that_was_lost(run):
     assert (run / NAME).read_bytes() == before
 
 
+def test_a_run_goes_on_after_other_text_was_refused(run, tmp_path):
+    write_letters(tmp_path / "text", train=150)
+    error = only_error(
+        *("train", f"--workdir={run}", *text_flags(tmp_path / "text")),
+        "--set=decoding.beam_size=3",
+    )
+    assert "another text of train" in error
+    assert "continuing " not in run_command("train", f"--workdir={run}").stderr
+    assert results(run)[-1]["beam_size"] == 4
+
+
 @pytest.mark.release
 def test_a_setting_of_the_search_may_change_and_the_change_is_logged(run):
     done = run_command("train", f"--workdir={run}", "--set=decoding.beam_size=3")
@@ -84,7 +95,7 @@ def test_the_vocabulary_and_the_checkpoints_of_another_run_are_refused(run, tmp_
     shutil.rmtree(whole / "checkpoints" / str(EVERY))
     shutil.copytree(other / "checkpoints" / str(EVERY), whole / "checkpoints" / str(EVERY))
     error = only_error("average", f"--workdir={whole}", f"--last={STEPS // EVERY}")
-    assert f"found {EVERY} with " in error
+    assert f"found step {EVERY} unlike " in error
     assert "seed=1 instead of 7" in error
     assert "another text of train" in error
     assert "another vocabulary.model" in error
