@@ -259,7 +259,8 @@ def _current_store(folder: DataFolder, split: str, expected: dict[str, Any]) -> 
     """Return the description of a store if it is made of what is expected."""
     content = folder.manifest.current(folder.tokens(split) / DESCRIPTION)
     found = parse_json(content, dict[str, Any]) if content else {}
-    return content if found and expected.items() <= found.items() else None
+    same = expected.items() <= found.items() and expected.get("symbols") == found.get("symbols")
+    return content if found and same else None
 
 
 def _link(there: Path, here: Path) -> None:

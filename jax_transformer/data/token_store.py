@@ -128,7 +128,8 @@ def token_rows(
     columns = before - before[begins][row]
     into = np.repeat(row * length + columns - before, sizes) + np.arange(sizes.sum())
     result[into] = tokens
-    segments[into] = np.repeat(segment_ids, sizes)
+    # Some models have PAD in place of a source's EOS, and do not attend to it.
+    segments[into] = np.where(tokens == pad_id, 0, np.repeat(segment_ids, sizes))
     return result.reshape(rows, length), segments.reshape(rows, length)
 
 

@@ -119,7 +119,8 @@ def assembled(
     limit: the most source tokens.
     """
     matrices = _embeddings(theirs, scaled)
-    arrays, ties = layout.embedding_arrays(matrices, vocabularies[0] is vocabularies[1])
+    shared = vocabularies[0].all_pieces == vocabularies[1].all_pieces
+    arrays, ties = layout.embedding_arrays(matrices, shared)
     d_model, first = matrices[1].shape[1], vocabularies[0].pad_id + 1
     sinusoids = layout.tensor2tensor_positions(limit + _MORE_POSITIONS, d_model, first=first)
     table = arrays["position_table"] = _position_table(theirs, learned, sinusoids, first)

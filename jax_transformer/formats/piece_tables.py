@@ -162,9 +162,12 @@ def read_cutter(path: Path) -> bytes:
 
 
 def bpe_vocabularies(
-    pieces: tuple[list[str], list[str]], languages: tuple[str, str], **content: Any
+    pieces: tuple[list[str], list[str]], languages: tuple[str, str], *, moses: bool, **content: Any
 ) -> tuple[BpeVocabulary, BpeVocabulary]:
-    """Return vocabularies, the same object if the pieces are the same. content: of `BpeContent`."""
+    """Return vocabularies, the same object if they have the same pieces, and no rules of Moses.
+
+    Those differ between languages. moses, content: of `BpeContent`.
+    """
     source, target = (
         BpeVocabulary.make(
             BpeContent(
@@ -172,12 +175,13 @@ def bpe_vocabularies(
                 source_language=language,
                 target_language=languages[1],
                 unk_id=own.index("<unk>"),
+                moses=moses,
                 **content,
             )
         )
         for own, language in zip(pieces, languages, strict=True)
     )
-    return source, source if pieces[0] == pieces[1] else target
+    return source, source if pieces[0] == pieces[1] and not moses else target
 
 
 def check_codes(

@@ -52,7 +52,7 @@ def test_a_tag_in_front_is_one_id_and_one_that_is_not_known_is_refused(
     for line in (">>fra<<a dog", ">>fra<< a dog", "  >>fra<< a dog"):
         assert vocabulary.encode(line) == [2, *text]
     assert 2 not in vocabulary.encode("a >>fra<< dog")
-    assert "found >>xyz<<; begin" in refusal(vocabulary.encode, ">>xyz<< a")
+    assert "found >>xyz<< in '>>xyz<< a'; begin" in refusal(vocabulary.encode, ">>xyz<< a")
     assert "did you mean >>deu<<?" in refusal(vocabulary.encode, ">>de<< a")
     without = table(model, processor, tags=[])
     assert len(without.encode(">>fra<< a dog")) > len(text) + 1

@@ -17,6 +17,7 @@ from jax_transformer.config import DataConfig
 from jax_transformer.data.manifest import NAME, Manifest
 from jax_transformer.data.prepare import DataFolder, _link, prepare, text_lines
 from jax_transformer.data.sources import FileCorpus, Text
+from jax_transformer.data.token_store import sequences
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.data.vocabularies.bpe import BpeContent, BpeVocabulary
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
@@ -203,6 +204,20 @@ def test_each_side_may_have_a_vocabulary_learned_from_its_own_text(tmp_path, tex
     assert not (run / "target_vocabulary.model").exists()
     with pytest.raises(InputError, match=r"another target_vocabulary\.model, .* instead of none"):
         prepared(run, text, data=separate, trained_on=Manifest.read(run).copy())
+
+
+def test_tokens_of_two_vocabularies_are_made_again_for_one_of_them(tmp_path, text):
+    own, other = tmp_path / "own.model", tmp_path / "other.model"
+    train_vocabulary(["a b c d e", "A B C D E"], 20, own, up_to=True)
+    train_vocabulary(["A B C D E", "x y z"], 20, other, up_to=True)
+    two = {"source_vocabulary": [str(own)], "target_vocabulary": [str(other)]}
+    prepared(tmp_path / "run", text, given=two)
+    found, expected = (
+        prepared(tmp_path / name, text, given={"vocabulary": [str(own)]}) for name in ("run", "new")
+    )
+    for split, store in expected.stores.items():
+        tokens = (sequences([s], "target", np.arange(9))[1] for s in (found.stores[split], store))
+        np.testing.assert_array_equal(*tokens)
 
 
 def test_a_vocabulary_that_was_given_is_copied_and_may_be_gone_but_not_another(tmp_path, text):

@@ -117,6 +117,9 @@ def test_the_rows_of_two_stores_are_those_of_one_with_the_pairs_of_both(tmp_path
         store = contents(whole)
         ids = [store[pair][1 if side == "source" else 2] for pair in chosen[:2]]
         assert expected[0][0].tolist() == [*ids[0], *ids[1]] + [0] * (20 - len(ids[0] + ids[1]))
+        eos = ids[0][-1]  # a PAD in place of EOS has no segment, as in an unpacked row
+        tokens, segments = token_rows(both, side, chosen, segment_ids, 30, 20, eos)
+        np.testing.assert_array_equal(segments == 0, tokens == eos)
 
 
 @pytest.mark.parametrize("name", ["source.tokens", "target.offsets", "lines"])

@@ -127,7 +127,7 @@ def test_moses_escapes_come_back_as_in_sacremoses(theirs):
     tokenizer, detokenizer = MosesTokenizer("en"), MosesDetokenizer("de")
     folder, letters = theirs["folder"], sorted({*"".join(lines), *";#&@-0123456789aposquotltgm"})
     pieces = [piece for letter in letters for piece in (letter, f"{letter}@@") if letter.strip()]
-    for language in ("en", "de"):
+    for language in ("en", "de", "fr"):
         rows = "".join(f"{piece} 1\n" for piece in pieces)
         (folder / f"dict.{language}.txt").write_text(rows, encoding="utf-8")
     (folder / "bpecodes").write_text("#version: 0.2\nl o\n")
@@ -137,6 +137,10 @@ def test_moses_escapes_come_back_as_in_sacremoses(theirs):
         ids = source.encode(line)
         assert source.unk_id not in ids
         assert source.decode(ids) == detokenizer.detokenize(words)
+    sides = fairseq._vocabularies(folder, ("en", "fr"), moses=True)  # with the same dictionary
+    for side, language in zip(sides, ("en", "fr"), strict=True):
+        words = MosesTokenizer(language).tokenize("l'eau", aggressive_dash_splits=True)
+        assert side.as_in_pieces("l'eau").split() == words
 
 
 # ---- Arrays and codes -----------------------------------------------------------------------

@@ -18,7 +18,7 @@ from jax_transformer.data.vocabularies.base import (
 )
 from jax_transformer.data.vocabularies.sentencepiece import read_sentencepiece
 from jax_transformer.declared import Declared
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, shown
 from jax_transformer.files import encode_json
 
 _TAG = re.compile(r">>[^<>\s]+<<")
@@ -154,7 +154,9 @@ class PieceTable(Vocabulary):
             near = difflib.get_close_matches(tag, self.tags, n=1, cutoff=0.8)
             remedy = f"did you mean {near[0]}?" if near else "begin the line with another"
             known = ", ".join(self.tags[:8]) + (", ..." if self.tags[8:] else "")
-            raise InputError(f"expected a tag of this model, {known}, found {tag}; {remedy}")
+            raise InputError(
+                f"expected a tag of this model, {known}, found {tag} in {shown(line)}; {remedy}"
+            )
         return [self._ids[tag]], line.lstrip()[len(tag) :]
 
     def _decode(self, ids: list[int]) -> str:
