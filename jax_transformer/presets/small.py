@@ -197,7 +197,6 @@ SMALL = {
         "parsing with a model that 2 cores can train, on your own trees",
         SMALL_PARSING,
         corpus="treebank",
-        scored_on="dev",
     ),
     **MINIATURE,
 }
