@@ -128,7 +128,9 @@ def of_runs(
         rows.append({"seed": run.seed, **found, "minutes": minutes})
         starts += starts_of(folder)
         for score in scores:
-            facts[f"{score['metric']} signature"] = score["signature"]
+            key = f"{score['metric']} signature"
+            known = dict.fromkeys([*facts.get(key, "").split(", then "), score["signature"]])
+            facts[key] = ", then ".join(filter(None, known))
             facts[f"{score['metric']} of"] = ", ".join(
                 [f"{score['split']}, {score['sentences']:,} sentences, averaged checkpoint"]
                 + [f"{name} {score[name]}" for name in ("beam_size", "alpha") if name in score]
@@ -187,7 +189,13 @@ def own_scores(folder: RunFolder, run: Run, reference: str | None) -> list[Objec
             split = reference or score["split"]
             found[split, score["metric"]] = score
     for split in [reference] if reference else (run.scored_on, "dev"):
-        if scores := [found[split, metric] for metric in METRICS if (split, metric) in found]:
+        scores = [found[split, metric] for metric in METRICS if (split, metric) in found]
+        if len({str(score.get("steps")) for score in scores}) > 1:
+            raise InputError(
+                f"{folder.results}: expected scores of one averaged checkpoint, found those of "
+                "several; score the last one again with python -m experiments.evaluate"
+            )
+        if scores:
             return scores
     raise InputError(f"{folder.results}: expected a score of the averaged checkpoint, found none")
 

@@ -117,12 +117,13 @@ def test_words_that_look_like_traces_or_lemmas_stay_with_a_warning(tmp_path, cap
 
 def test_the_commands_in_the_guide_remove_traces_and_lemmas(tmp_path):
     guide = (Path(__file__).parents[2] / "docs" / "parsing.md").read_text(encoding="utf-8")
-    write(tmp_path / "corpus.psd", HELSINKI)
+    words_too = "( (NP ($*LRB* *LRB*) (NN *p) (. ?)))\n"
+    write(tmp_path / "corpus.psd", HELSINKI + words_too)
     for command in re.findall("^sed .*", guide, re.MULTILINE):
         subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     corpus = TreebankCorpus({"train": [str(tmp_path / "train.psd")]})
     words = [words for _, words, _ in corpus.pairs("train")]
-    assert words == ["Hann svaf var góður .", "Hún söng 0 ."]
+    assert words == ["Hann svaf var góður .", "Hún söng 0 .", "*LRB* *p ?"]
 
 
 @pytest.mark.parametrize("ending", ["Mrg", "mrg.bz2", "mrg.gz", "MRG.XZ"])

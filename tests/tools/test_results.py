@@ -96,6 +96,11 @@ def test_an_entry_of_runs_has_their_scores_minutes_and_environment(tmp_path):
         other.append_results(own)
         refused = refusal(results.of_runs, [first, other], "letters")
         assert all(each in refused for each in ("bleu of test", *kind.values()))
+    second.append_results([second.read_results()[0] | {"signature": f"{SIGNATURE}|x:y"}])
+    both = results.of_runs([first, second], "letters").facts["bleu signature"]
+    assert both == f"{SIGNATURE}, then {SIGNATURE}|x:y"
+    second.append_results([second.read_results()[0] | {"metric": "perplexity", "steps": [9]}])
+    assert "of several" in refusal(results.of_runs, [second], "letters")
     first.append_results([first.read_results()[0] | {"environment": ENVIRONMENT}])
     assert "commit abc" in results.of_runs([first], "letters").facts["bleu scored by"]
     for signature in ("case:lc|tok:13a", "case:mixed|tok:char"):  # as `evaluate --set` scores
