@@ -47,12 +47,10 @@ def test_training_goes_on_on_another_machine_and_a_third_one_translates_and_eval
     assert record(bucket, STEPS) == record(trained, STEPS)
     machine("third")
     source = (text / "test.en").read_bytes()
-    expected = run_command("translate", f"--workdir={trained}", stdin=source).stdout
     for checkpoint in ("averaged", "last"):
-        command = ["translate", f"--workdir=file://{bucket}", f"--checkpoint={checkpoint}"]
-        stdout = run_command(*command, stdin=source).stdout
-        assert stdout == expected or checkpoint == "last"
-        assert stdout.count("\n") == expected.count("\n")
+        command = "translate", f"--checkpoint={checkpoint}"
+        expected = run_command(*command, f"--workdir={trained}", stdin=source).stdout
+        assert run_command(*command, f"--workdir=file://{bucket}", stdin=source).stdout == expected
     before = len(results(bucket))
     done = run_command("evaluate", f"--workdir=file://{bucket}")
     assert f"written to file://{bucket}/translations/" in done.stdout

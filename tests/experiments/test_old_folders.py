@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 from commands import ROOT, metrics, results, run_command
+from refusals import refusal
 
 from jax_transformer.config import override
+from jax_transformer.data.manifest import check_same
 from jax_transformer.runs.run_dir import RunFolder
 
 
@@ -29,4 +31,8 @@ def test_the_command_of_a_run_of_1_0_goes_on_with_it_though_a_default_has_change
     assert folder.run
     assert folder.run.config.model.fused_attention is False
     now = replace(folder.run, config=override(folder.run.config, "model.fused_attention=none"))
-    assert now.fixed_settings() == folder.run.fixed_settings()
+    made_of = {"settings": now.fixed_settings()}
+    check_same(folder.path, {"made_of": made_of}, folder.manifest.copy())
+    made_of["settings"]["model.d_ff"] = 1
+    other = {"made_of": made_of}
+    assert "model.d_ff=1" in refusal(check_same, folder.path, other, folder.manifest.copy())

@@ -130,14 +130,18 @@ def test_localhost_is_refused_if_another_program_has_one_of_its_addresses():
         assert "--host=::1" in refusal(bind_all, "localhost", other.getsockname()[1])
 
 
-def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run):
+def test_what_cannot_be_served_is_refused_before_anything_is_compiled(run, monkeypatch):
+    from jax_transformer.serving.service import Service
+
+    monkeypatch.setattr(Service, "warm_up", lambda self: pytest.fail("compiled"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = f"--port={taken.getsockname()[1]}"
         assert "free address" in only_error("serve", f"--workdir={run}", port)
     for path in (run / "averaged").rglob("*"):
         if path.is_file():
             path.write_bytes(b"damaged")
-    only_error("serve", f"--workdir={run}", "--port=0", "--checkpoint=averaged")
+    command = "serve", f"--workdir={run}", "--port=0", "--checkpoint=averaged"
+    assert str(run / "averaged") in only_error(*command)
 
 
 @pytest.mark.release

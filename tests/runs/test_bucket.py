@@ -219,15 +219,17 @@ def test_nothing_is_put_while_what_is_gone_is_removed(machine, monkeypatch):
     first = machine("first")
     write(first.local, config="a")
     first.put()
-    there = first._here
+    there, locked = first._here, list[bool]()
 
     def here():
         with pytest.raises(BlockingIOError), exclusive(first.local / "bucket.lock", wait=False):
             pass
+        locked.append(True)
         return there()
 
     monkeypatch.setattr(first, "_here", here)
     first.fetch(bool)
+    assert locked
 
 
 def test_a_score_that_another_machine_has_added_stays(machine, url):

@@ -140,11 +140,13 @@ def test_alignments_tokens_and_scores_are_those_of_the_model(model, service):
     found = [(line, output[0]) for line, output in zip(LINES, outputs, strict=True) if output]
     aligned = model.align([line for line, _ in found], [output.text for _, output in found])
     assert [output.alignment for _, output in found] == aligned
-    for _, output in found:
-        assert len(output.tokens) == output.num_tokens
-        if all(token.log_prob for token in output.tokens):  # no padding, which this model may write
-            total = sum(token.log_prob for token in output.tokens)
-            assert total == pytest.approx(output.log_prob, rel=1e-4)
+    expected = model.translate([line for line, _ in found], n_best=1, token_scores=True)
+    for (_, output), (own,) in zip(found, expected, strict=True):
+        log_probs = [token.log_prob for token in output.tokens]
+        assert log_probs == pytest.approx(own.token_log_probs, rel=1e-4)
+        assert sum(log_probs) == pytest.approx(output.log_prob, rel=1e-4)
+        pieces = model.target_vocabulary.pieces([*own.tokens])
+        assert [token.piece for token in output.tokens] == pieces
     assert scores[1].log_prob is scores[2].log_prob is None
     expected = model.score(LINES[::3], ["it rains", "the door"])
     assert [scores[0].log_prob, scores[3].log_prob] == pytest.approx(expected, rel=1e-5)

@@ -19,7 +19,12 @@ from tools.table3_plot import differences, draw
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"python": "3", "jax": "1", "commit": "abc", "processor": "x", "devices": "1 x cpu"}
 SIGNATURE = "nrefs:1|case:mixed|tok:13a"
-NUMBER = r"\d+\.\d+|\d{1,3}(?:,\d{3})+"
+NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+"
+
+
+def numbers(text: str) -> set[str]:
+    """The numbers with a point or a comma, as they are written."""
+    return {*re.findall(NUMBER, text)}
 
 
 def test_the_page_is_what_its_files_render_to():
@@ -34,18 +39,16 @@ def test_an_account_that_numbers_were_copied_from_has_them():
             assert entry["environment"]["commit"] in account, path
             for row in entry["rows"]:
                 cells = [str(value) for name, value in row.items() if name != "minutes"]
-                found = re.findall(NUMBER, " ".join(cells))
-                assert [number for number in found if number not in account] == [], path
+                assert numbers(" ".join(cells)) - numbers(account) == set(), path
 
 
 @pytest.mark.parametrize("name", ["README.md", "BUILD_NOTES.md"])
 def test_numbers_beside_a_link_to_the_page_stand_in_it(name):
     page, text = results.page(), (ROOT / name).read_text(encoding="utf-8")
     quoting = [part for part in text.split("\n\n") if "docs/results.md" in part]
-    numbers = [number for part in quoting for number in re.findall(NUMBER, part)]
-    numbers += re.findall(rf"BLEU ({NUMBER})  test", text)  # of the demo, as it prints it
-    assert numbers
-    assert [number for number in numbers if number not in page] == []
+    quoted = numbers(" ".join(quoting)) | {*re.findall(rf"BLEU ({NUMBER})  test", text)}
+    assert quoted
+    assert quoted - numbers(page) == set()
 
 
 @pytest.mark.parametrize("missing", ["what", "command", "rows", *ENVIRONMENT])
