@@ -316,7 +316,7 @@ class Transformer(nn.Module):
         column: Int[AnyArray, ""] | None = None,
     ) -> tuple[Float[Array, "N V"], Cache]:
         """Do the step of `decode_step` for an embedded token."""
-        column = position if column is None else column
+        column = jnp.ravel(position)[0] if column is None else column
         length, radius = cache[0].keys.shape[2], self.config.attention_radius
         distance = (column - jnp.arange(length, dtype=jnp.int32)) % length  # [T]
         earlier = jnp.minimum(position, radius) if radius else position

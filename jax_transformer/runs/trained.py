@@ -94,11 +94,11 @@ class Trained(ABC):
           seed); mbr; prefixes (with inside_word); min_length, no_repeat_ngram, without; and
           split_sentences.
 
-        The result has one string for each line. With n_best, samples, scores, token_scores or
-        alignments it has a list of translations for each line, best first, samples in the order of
-        their draws: each has `text`, `score` (log P over the length penalty; after a prefix, of
-        the rest), `log_prob` (log P in nats), `num_tokens` (with the end mark), and
-        `token_log_probs` or `alignment` if these were asked for.
+        The result has one string for each line. If n_best, samples, scores, token_scores or
+        alignments is given, False or 0 too, it has a list of translations for each line, best
+        first, samples in the order of their draws: each has `text`, `score` (log P over the length
+        penalty; after a prefix, of the rest), `log_prob` (log P in nats), `num_tokens` (with the
+        end mark), and `token_log_probs` or `alignment` if these were asked for.
 
         A line of more than config.data.max_length tokens is cut, with a logged warning. The
         first call with other options compiles. Raises InputError for one str in place of a list,

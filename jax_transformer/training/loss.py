@@ -28,8 +28,12 @@ def smoothing_entropy(
 ) -> Float[Array, ""]:
     """Return the entropy of the smoothed distribution, the lowest cross-entropy, in nats."""
     on, others = jnp.float32(1 - label_smoothing), vocabulary_size - 1
-    entropy = jax.scipy.special.entr  # -p log p; 0 if p is 0
-    return entropy(on) + others * entropy(jnp.float32(label_smoothing / others))
+    off = jnp.float32(label_smoothing / others)
+
+    def entropy(p: Float[Array, ""]) -> Float[Array, ""]:
+        return -(p * jnp.log(jnp.where(p > 0, p, 1.0)))  # 0 if p is 0, and no NaN before that
+
+    return entropy(on) + others * entropy(off)
 
 
 def label_smoothed_cross_entropy(

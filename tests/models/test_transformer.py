@@ -136,7 +136,8 @@ def decoded(model: Transformer, params: Any, seed: int) -> tuple[np.ndarray, np.
     for position in range(LENGTH):
         history[:, position] = random.integers(3, SIZE, ROWS) if position else BOS
         tokens = jnp.array(history[:, position])
-        now, cache = step(model, params, memory, cache, tokens, jnp.array(position))
+        one = jnp.full(ROWS, position) if position % 2 else jnp.array(position)
+        now, cache = step(model, params, memory, cache, tokens, one)
         histories.append(history.copy())
         logits.append(now)
         parents = random.integers(0, BEAM, (BATCH, BEAM)) + BEAM * np.arange(BATCH)[:, None]

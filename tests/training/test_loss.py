@@ -115,6 +115,12 @@ def test_label_smoothing_may_be_traced():
         assert float(traced.smoothed) == pytest.approx(float(sums(logits, targets, share).smoothed))
 
 
+def test_nothing_is_nan_on_the_way_without_label_smoothing():
+    with jax.debug_nans(True):
+        found = label_smoothed_cross_entropy(jnp.zeros((1, 1, 4)), jnp.array([[1]]), 0.0, PAD)
+    assert float(found.smoothed) == pytest.approx(math.log(4))
+
+
 def test_logits_of_ten_thousand_do_not_overflow():
     random = np.random.default_rng(5)
     logits = (1e4 * random.normal(size=(2, 4, 8))).astype(np.float32)
