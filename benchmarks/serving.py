@@ -4,7 +4,8 @@ python -m benchmarks.serving --workdir=runs/mine                 each client sen
 python -m benchmarks.serving --workdir=runs/mine --soak=100000   memory over many mixed requests
 
 Both models answer behind the same server, in a process of its own; clients are another one. The
-whole file is one call of `translate` in this process, beam and lines the same.
+whole file is one call of `translate` in this process, beam and lines the same. All stop by the same
+rule, decoding.patience=1. Of several --beam_size and --compute_type the last is taken.
 """
 
 import asyncio
@@ -17,20 +18,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import flags
 
-from benchmarks import vs_ctranslate2
 from benchmarks.measuring import FLAGS, header, run, table
-from benchmarks.vs_ctranslate2 import CTranslate2, text
-from jax_transformer.config import override_free
+from benchmarks.vs_ctranslate2 import CTranslate2, exportable, text
+from jax_transformer.config import Config, override_free
 from jax_transformer.decoding.line_search import Line, Translation
 from jax_transformer.errors import InputError
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.load import load
+from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.runtime import split_cpu
 from jax_transformer.serving import server
@@ -38,10 +40,13 @@ from jax_transformer.serving.app import make_app
 from jax_transformer.serving.guard import Access, Limits
 from jax_transformer.serving.service import Service
 
-flags.adopt_module_key_flags(vs_ctranslate2)
+for _name in ("workdir", "checkpoint", "source", "lines", "beam_size", "compute_type"):
+    flags.declare_key_flag(_name)
 flags.DEFINE_multi_integer("clients", [1, 8, 64], "Clients at once, each with its connection.")
 flags.DEFINE_float("seconds", 20.0, "Time that each number of clients is measured.")
-flags.DEFINE_integer("soak", 0, "Send so many requests, and show the server's memory instead.")
+flags.DEFINE_integer(
+    "soak", None, "Send so many requests, and show the server's memory instead.", lower_bound=10
+)
 flags.DEFINE_enum("answers", None, ["jax", "ctranslate2"], "Be the server of one of them.")
 
 COLUMNS = ["answers", "clients", "sentences/s", "of whole file", "p50 ms", "p95 ms", "a batch"]
@@ -78,20 +83,20 @@ def main() -> None:
     split_cpu()
     folder = RunFolder(FLAGS.workdir)
     lines = [line for line in text(folder) if line.strip()]
-    print(header("fastapi", "uvicorn", "ctranslate2"), flush=True)
     if FLAGS.soak:
+        print(header("fastapi", "uvicorn"), flush=True)
         soak(lines)
         return
-    model, beam = load(folder.path, FLAGS.checkpoint), FLAGS.beam_size[-1]
-    model.translate(lines, beam_size=beam)
-    began = time.perf_counter()
-    model.translate(lines, beam_size=beam)
-    whole = len(lines) / (time.perf_counter() - began)
+    model = exportable(folder)
+    print(header("fastapi", "uvicorn", "ctranslate2"), flush=True)
+    decoding = searched(model).decoding
+    translator = model.translator(decoding)
+    translator.batches = replace(translator.batches, compile_tokens=0)  # as after a long text
+    translator.translate_lines(lines)
+    whole = len(lines) / timed(lambda: translator.translate_lines(lines))
     one_by_one = lines[: max(len(lines) // 8, 1)]
     for _compiled in (False, True):
-        times = [
-            timed(lambda line=line: model.translate([line], beam_size=beam)) for line in one_by_one
-        ]
+        times = [timed(lambda line=line: translator.translate_lines([line])) for line in one_by_one]
     rows = [
         ["jax, whole file", "", f"{whole:,.1f}", "1.00", "", "", ""],
         cells("jax, one by one in Python", 1, times, sum(times), whole, ""),
@@ -105,8 +110,15 @@ def main() -> None:
                 times = asyncio.run(ask(port, lines, clients, seconds=FLAGS.seconds))
                 took = time.perf_counter() - began
                 items, count = (a - b for a, b in zip(batches(port), before, strict=True))
-                rows.append(cells(answers, clients, times, took, whole, f"{items / count:.1f}"))
-    print(f"work        {len(lines)} lines, beam {beam}\n\n{table(COLUMNS, rows)}")
+                name = answers if answers == "jax" else f"{answers} {FLAGS.compute_type[-1]}"
+                rows.append(cells(name, clients, times, took, whole, f"{items / count:.1f}"))
+    print(f"work        {len(lines)} lines, beam {decoding.beam_size}\n\n{table(COLUMNS, rows)}")
+
+
+def searched(model: TrainedModel) -> Config:
+    """Return the model's settings with the beam of the flag, and the rule by which both stop."""
+    beam = f"decoding.beam_size={FLAGS.beam_size[-1]}"
+    return override_free(model.config, beam, "decoding.patience=1")
 
 
 def timed(call: Any) -> float:
@@ -130,12 +142,15 @@ def started(answers: str) -> Iterator[tuple[int, int]]:
     """Start a server; give the ids of its process and port."""
     own = [f"--{name}={FLAGS[name].value}" for name in ("workdir", "checkpoint")]
     own = [flag for flag in own if not flag.endswith("=None")]
-    own += [f"--beam_size={FLAGS.beam_size[-1]}", f"--answers={answers}"]
+    own += [f"--{name}={FLAGS[name].value[-1]}" for name in ("beam_size", "compute_type")]
+    own += [f"--answers={answers}"]
     command = [sys.executable, "-m", "benchmarks.serving", *own]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
-            yield process.pid, int(process.stdout.readline())
+            if not (port := process.stdout.readline()):
+                raise InputError(f"expected a server of {answers}, found that it ended: see above")
+            yield process.pid, int(port)
         finally:
             process.terminate()
 
@@ -144,8 +159,7 @@ def serve() -> None:
     """Be a server, and print its port once it is ready."""
     split_cpu()
     model = load(FLAGS.workdir, FLAGS.checkpoint)
-    beam = FLAGS.beam_size[-1]
-    config = override_free(model.config, f"decoding.beam_size={beam}")
+    config = searched(model)
     with tempfile.TemporaryDirectory() as folder:
         if FLAGS.answers == "jax":
             service = Service(model, config)
@@ -153,7 +167,8 @@ def serve() -> None:
                 pass
         else:
             write_ctranslate2(model, Path(folder))
-            translate, _ = CTranslate2(folder, model).faster_layout("float32", beam, ["a b"] * 64)
+            peer, beam = CTranslate2(folder, model), config.decoding.beam_size
+            translate, _ = peer.faster_layout(FLAGS.compute_type[-1], beam, ["a b"] * 64)
             service = Peer(model, config, translate=translate)
         where, limits = server.bind("127.0.0.1", 0), Limits(seconds=600)
         port = where.getsockname()[1]

@@ -33,6 +33,7 @@ from benchmarks.measuring import (
     workloads,
 )
 from jax_transformer.config import ModelConfig
+from jax_transformer.errors import InputError
 from jax_transformer.evaluation.flops import count_training_flops
 from jax_transformer.parallel import Devices, compiler_options
 
@@ -69,12 +70,18 @@ def main() -> None:
     rows = []
     for name, shape in shapes.items():
         devices = Devices(FLAGS.devices, shape.model.compute_dtype)
+        if devices.count != (FLAGS.devices or devices.count):
+            raise InputError(
+                f"--devices={FLAGS.devices}: expected so many devices, found {devices.count}; give "
+                "fewer, or leave the flag out"
+            )
         timing, memory = measure(shape, devices)
         peak = devices.count * measure_peak(shape.model)
         rows.append(row(name, shape, timing, peak, memory))
     count = FLAGS.devices or jax.device_count()
     print(f"timing      {count} devices, median and range of {FLAGS.trials} steps")
-    print("tokens      source and target, without padding; FLOP are those of matrix products")
+    print("tokens      source and target, without padding")
+    print("FLOP        those of matrix products, padding included")
     print(f"\n{table(COLUMNS, rows)}")
 
 

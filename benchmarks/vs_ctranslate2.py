@@ -36,6 +36,7 @@ from benchmarks.measuring import (
     time_call,
 )
 from jax_transformer.data.text import read_lines
+from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.errors import InputError
 from jax_transformer.formats import check_exportable
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
@@ -66,13 +67,9 @@ COLUMNS = ["translator", "beam", "sentences/s", "speed", "seconds", "range", "sa
 
 def main() -> None:
     """Measure each beam, and print the table."""
-    if find_spec("ctranslate2") is None:
-        raise InputError("expected CTranslate2, found none; install it: pip install -e '.[export]'")
     split_cpu()
     folder = RunFolder(FLAGS.workdir)
-    check_exportable(folder.load_run().config, "ctranslate2")
-    lines = text(folder)
-    model = load(folder.path, FLAGS.checkpoint)
+    model, lines = exportable(folder), text(folder)
     print(header("ctranslate2"), flush=True)
     with tempfile.TemporaryDirectory() as name:
         write_ctranslate2(model, Path(name))
@@ -84,6 +81,21 @@ def main() -> None:
     print("speed       relative to jax, 1.00; higher is faster")
     print("same        lines equal to ours; the two length penalties differ, and int8 rounds")
     print(f"\n{table(COLUMNS, rows)}")
+
+
+def exportable(folder: RunFolder) -> TrainedModel:
+    """Return the run's model. Raises InputError if CTranslate2 is missing, or cannot have it."""
+    if find_spec("ctranslate2") is None:
+        raise InputError("expected CTranslate2, found none; install it: pip install -e '.[export]'")
+    check_exportable(folder.load_run().config, "ctranslate2")
+    model = load(folder.path, FLAGS.checkpoint)
+    for vocabulary in (model.vocabulary, model.target_vocabulary):
+        if not isinstance(vocabulary, SentencePieceVocabulary):
+            raise InputError(
+                f"{folder.path}: expected vocabularies of sentencepiece alone, with which text is "
+                f"cut for CTranslate2 here, found {vocabulary!r}; give another run"
+            )
+    return model
 
 
 def text(folder: RunFolder) -> list[str]:
@@ -174,8 +186,9 @@ class CTranslate2:
                 f"{', '.join(sorted(known))}"
             )
         self._folder = folder
-        self._pieces = sentencepiece.SentencePieceProcessor(
-            model_file=str(Path(folder) / "vocabulary.model")
+        self._source, self._target = (
+            sentencepiece.SentencePieceProcessor(model_proto=vocabulary.sentencepiece)
+            for vocabulary in (model.vocabulary, model.target_vocabulary)
         )
         config = model.config
         self._most = config.data.max_length - 1
@@ -189,9 +202,9 @@ class CTranslate2:
 
     def score(self, lines: list[str]) -> list[float]:
         """Return log P of each line as a translation of itself, with its end, in nats."""
-        pieces = self._pieces.encode(lines, out_type=str)
-        sources = [line[: self._most] for line in pieces]
-        scored = self._model("float32", 1).score_batch(sources, pieces)
+        sources = [line[: self._most] for line in self._source.encode(lines, out_type=str)]
+        targets = self._target.encode(lines, out_type=str)
+        scored = self._model("float32", 1).score_batch(sources, targets)
         return [sum(result.log_probs) for result in scored]
 
     def faster_layout(
@@ -206,17 +219,17 @@ class CTranslate2:
         return self._translating(compute_type, beam, workers), workers
 
     def _translating(self, compute_type: str, beam: int, workers: int) -> Translate:
-        model, pieces = self._model(compute_type, workers), self._pieces
+        model = self._model(compute_type, workers)
 
         def translate(lines: list[str]) -> list[str]:
-            sources = pieces.encode(lines, out_type=str)
+            sources = self._source.encode(lines, out_type=str)
             numbers = [number for number, source in enumerate(sources) if source]
             found = model.translate_batch(
                 [sources[number] for number in numbers], beam_size=beam, **self._options
             )
             texts = [""] * len(lines)
             for number, result in zip(numbers, found, strict=True):
-                texts[number] = pieces.decode(result.hypotheses[0])
+                texts[number] = self._target.decode(result.hypotheses[0])
             return texts
 
         return translate

@@ -8,7 +8,9 @@ is a share. docs/cleaning.md explains the rules.
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from absl import flags
@@ -67,6 +69,7 @@ def main() -> None:
     chosen = examples(rules)
     shown = {meaning: [meaning] for meaning in chosen.values()}
     with ExitStack() as opened:
+        opened.push(partial(_remove, outputs))
         files = [opened.enter_context(whole_text(path)) for path in outputs]
         for index, (pair, rule) in enumerate(zip(pairs(), rules, strict=True)):
             if not rule:
@@ -78,6 +81,12 @@ def main() -> None:
     for line in [*report(rules), *(line for lines in shown.values() for line in ("", *lines))]:
         cli.show(line)
     cli.show(f"\n{rules.count(0):>11,} of {len(rules):,} pairs are kept")
+
+
+def _remove(paths: Sequence[Path], failed: object, *_: object) -> None:
+    """Remove new files if the block of an `ExitStack` has failed: one alone is of no use."""
+    for path in paths if failed else ():
+        path.unlink(missing_ok=True)
 
 
 def _new_file(name: str) -> Path:

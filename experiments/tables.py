@@ -21,16 +21,17 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None, keep: int = 1) -> str:
     """Align cells in lines of text: first and last column left, the numbers between them right.
 
     A row of a single cell is a heading. width: that of the terminal. The last column is wrapped,
-    and others from the right are left out, and named below, if the last would get less than LEAST.
+    and others from the right are left out, and named below, if the last would get less than LEAST;
+    but the first `keep` stay.
     """
     whole = [row for row in rows if len(row) > 1]
     widths = [max(len(row[i]) for row in whole) + 2 for i in range(len(whole[0]) - 1)]
     count = len(widths)
-    while width and count > 1 and sum(widths[:count]) + LEAST > width:
+    while width and count > keep and sum(widths[:count]) + LEAST > width:
         count -= 1
     start = sum(widths[:count])
     lines = []
@@ -76,7 +77,7 @@ def score_table(
             rows.append(["", "", "", score.detail])
     if width and not any(map(published.get, (score.metric for score in scores))):
         rows = [[name, ours, more] for name, ours, _, more in rows]
-    return aligned(rows, width)
+    return aligned(rows, width, keep=2)
 
 
 class Table3Row(NamedTuple):

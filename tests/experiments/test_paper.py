@@ -258,6 +258,10 @@ def test_on_a_narrow_terminal_the_signature_is_wrapped_under_itself():
     assert all(row[start - 1] == " " != row[start] for row in table)
     words = re.findall(r"[^ |\n]+", wide)
     assert sorted(words) == sorted(re.findall(r"[^ |\n]+", "\n".join(table)))
+    for width in (20, 40, 48):  # too narrow for the paper's, but not for ours
+        assert all(
+            number in score_table(scores, {}, width) for number in ("27.52", "29.02", "4.925")
+        )
 
 
 def test_the_papers_number_stands_only_by_the_papers_text():

@@ -1,6 +1,8 @@
 """Commands that need no training: clean, evalb, and those on a run with random parameters."""
 
+import errno
 import gzip
+import os
 import shutil
 
 import jax
@@ -41,6 +43,21 @@ def test_the_pairs_that_stay_are_written_and_the_others_counted_and_shown(noisy,
     assert "          1   0.82%  mostly digits and symbols\n" in done.stdout
     assert "\nmostly digits and symbols\n        121\t1 2 3 4\t1 2 3 4\n" in done.stdout
     assert done.stdout.endswith("\n        120 of 122 pairs are kept\n")
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_no_file_without_the_other(
+    noisy, tmp_path, monkeypatch
+):
+    def full(descriptor, done=[]):  # noqa: B006
+        done.append(descriptor)
+        if len(done) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        assert "No space left" in only_error("clean", *noisy.values())
+    assert not [*(tmp_path / "clean").iterdir()]
+    run_command("clean", *noisy.values())
 
 
 # ---- evalb
