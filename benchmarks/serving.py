@@ -142,7 +142,7 @@ def started(answers: str) -> Iterator[tuple[int, int]]:
     """Start a server; give the ids of its process and port."""
     own = [f"--{name}={FLAGS[name].value}" for name in ("workdir", "checkpoint")]
     own = [flag for flag in own if not flag.endswith("=None")]
-    own += [f"--{name}={FLAGS[name].value[-1]}" for name in ("beam_size", "compute_type")]
+    own += [f"--beam_size={FLAGS.beam_size[-1]}", f"--compute_type={FLAGS.compute_type[-1]}"]
     own += [f"--answers={answers}"]
     command = [sys.executable, "-m", "benchmarks.serving", *own]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

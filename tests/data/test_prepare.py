@@ -216,8 +216,8 @@ def test_tokens_of_two_vocabularies_are_made_again_for_one_of_them(tmp_path, tex
         prepared(tmp_path / name, text, given={"vocabulary": [str(own)]}) for name in ("run", "new")
     )
     for split, store in expected.stores.items():
-        tokens = (sequences([s], "target", np.arange(9))[1] for s in (found.stores[split], store))
-        np.testing.assert_array_equal(*tokens)
+        one, two = (sequences([s], "target", np.arange(9))[1] for s in (found.stores[split], store))
+        np.testing.assert_array_equal(one, two)
 
 
 def test_a_vocabulary_that_was_given_is_copied_and_may_be_gone_but_not_another(tmp_path, text):
