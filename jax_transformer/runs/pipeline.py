@@ -270,7 +270,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
     best = trainer.development.best
     best = best if best and best.step else None
     with folder.in_turn(trainer.devices):
-        end = max(folder.trained_steps())  # on_metrics may have chosen it
+        end = max(folder.trained_steps(), default=None)  # on_metrics may have chosen it
         params_like, origin = trainer.abstract_params, trainer.origin
         steps, params = average_run(folder, run, best, params_like, origin, end=end)
     split = _split(trainer, split)
