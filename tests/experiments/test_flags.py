@@ -15,7 +15,7 @@ from letters import write_letters
 import jax_transformer as jt
 
 FILES = (ROOT / "experiments").glob("[!_]*.py")
-COMMANDS = sorted(path.stem for path in FILES if "app.run(main" in path.read_text())
+COMMANDS = sorted(path.stem for path in FILES if "cli.run(main" in path.read_text())
 HEAVY = ["jax", "flax", "orbax", "optax", "numpy", "tensorflow", "tensorflow_datasets"]
 ANSWERS = {  # argument -> (exit status, what is in the only output)
     "--help": (0, "\nflags:\n"),
@@ -33,10 +33,9 @@ OF_TRAIN = {
 # Each command runs as __main__ in a fork of one process, so that Python starts only once.
 FORKS = """
 import json, os, runpy, sys
-from experiments import shared_flags, tables  # and all that the commands share
-from jax_transformer import runtime
+from experiments import cli, shared_flags, tables  # and all that the commands share
 
-runtime.end_process = lambda *_, **__: None  # by which train ends before it could report here
+cli.end_process = lambda *_, **__: None  # by which commands end before they could report here
 for number, (command, argument) in enumerate(json.loads(sys.argv[1])):
     if not os.fork():
         sys.argv = [command, argument]
