@@ -1,7 +1,7 @@
 r"""Table 3 in miniature: train one row of each kind on the same text, seed and steps.
 
 python -m experiments.table3 --train_source=train.en --train_target=train.de \
-    --dev_source=dev.en --dev_target=dev.de [--seeds=3] [--set training.steps=600] \
+    --dev_source=dev.en --dev_target=dev.de [--seeds=3] [--set training.steps=1000] \
     [--row=miniature-A-h1]
 
 Each row is a run folder of its own inside --workdir; those of a second seed are in seed-2 there.
@@ -44,7 +44,7 @@ from jax_transformer.runtime import prepare_process
 BASE_ROW = next(iter(MINIATURE))  # always trained: the others are compared with it
 
 define_workdir("Folder of the rows (default: runs/table3).")
-define_set("training.steps=600", " of every row")
+define_set("training.steps=1000", " of every row")
 define_seed()
 define_integer("seeds", 1, "Train each row with this many seeds, from --seed on.", lower_bound=1)
 define_text_flags()

@@ -78,7 +78,9 @@ READ_FORMATS = {  # with what may be its files; the first that are all there are
     "fairseq": [Files(("*.pt", "dict.*.txt", codes)) for codes in ("bpecodes", "code", "codes")],
     "fsmt": _hugging_face("vocab-src.json", "vocab-tgt.json", "merges.txt"),
     "marian": _hugging_face("vocab.json", "source.spm", "target.spm", others=["target_vocab.json"]),
-    "marian-npz": [Files(("*decoder.yml", "*.npz"), ("*.spm", "*.yml", "*.json", "*.vocab"))],
+    "marian-npz": [
+        Files(("*decoder.yml", "*.npz"), ("*.spm", "*.yml", "*.yaml", "*.json", "*.vocab"))
+    ],
 }
 WRITE_FORMATS = {  # with the package that writing needs
     "ctranslate2": "ctranslate2",

@@ -79,6 +79,14 @@ def test_alignments_of_a_batch_are_those_of_each_pair_alone(
             assert alignment == aligned_alone(vocabulary, maps_of, source, target, layer, head)
 
 
+def test_of_two_layers_the_last_aligns(vocabulary):
+    model = model_of(vocabulary, decoder_layers=2)
+    own = model, params_of(model), vocabulary, DECODING
+    translator = Translator(*own, max_length=MAX_LENGTH, devices=Devices(1))
+    found, last, first = (align_pairs(translator, PAIRS, layer=layer) for layer in (None, 1, 0))
+    assert found == last != first
+
+
 def test_words_after_the_longest_length_have_no_partner(translators):
     long = "a " * 100
     ((*_, last),) = align_pairs(translators[1], [("cat", long)])

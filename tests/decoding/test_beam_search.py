@@ -361,7 +361,9 @@ def test_a_sentence_that_nothing_may_follow_has_no_output_and_stops_nobody_else(
 # ---- Parts ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "k", "chunk"), [(7, 1, 8), (7, 6, 1), (997, 5, 8), (997, 8, 50)])
+@pytest.mark.parametrize(
+    ("size", "k", "chunk"), [(7, 6, 1), (7, 1, 2), (7, 3, 1), (997, 5, 8), (997, 8, 50)]
+)
 def test_top_k_is_that_of_jax_with_ties_and_minus_infinity(size, k, chunk):
     random = np.random.default_rng(size)
     values = random.integers(0, 20, (6, size)).astype(np.float32)  # many are equal

@@ -1,6 +1,7 @@
 """Samples, prefixes and constraints through lines of text, and ensembles."""
 
 import dataclasses
+import itertools
 import math
 import re
 from functools import cache, partial
@@ -190,6 +191,8 @@ def test_no_output_has_a_forbidden_phrase_or_a_repetition(translate):
     for outputs in translate(without=words, no_repeat_ngram=2, min_length=4):
         for output in outputs:
             assert output.num_tokens >= 4
+            pairs = [*itertools.pairwise(output.tokens)]
+            assert len({*pairs}) == len(pairs)
             inner = output.text.rsplit(" ", 1)[0]  # an output may end with one at its limit
             assert not set(words) & set(re.findall(r"\w+", inner))
 

@@ -10,7 +10,7 @@ from tiny_translator import CONFIG, TEXT, model_of, params_of
 
 from jax_transformer.config import Config, DataConfig, DecodingConfig
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
-from jax_transformer.evaluation.perplexity import loss_scores
+from jax_transformer.evaluation.perplexity import PairBatches, loss_scores
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import Run
@@ -77,3 +77,15 @@ def test_the_losses_are_those_of_the_logits_of_each_pair_alone(trained, by_hand)
     assert found["nll"] == pytest.approx(nll, abs=1e-5)
     assert found["perplexity"] == pytest.approx(math.exp(nll), rel=1e-5)
     assert abs(smoothed - nll) > 0.01
+
+
+def test_each_side_of_a_batch_has_its_own_padding(trained):
+    both = trained.vocabulary, trained.vocabulary
+    model = trained.module.clone(target_vocabulary_size=both[1].size, target_pad_id=7)
+    lines = list(zip(*SCORED, strict=True))
+    for batch in PairBatches(model, both, *lines, max_length=24, batch_tokens=240).epoch():
+        for tokens, pad in ((batch.source, both[0].pad_id), (batch.target, 7)):
+            ends = (tokens == both[0].eos_id).argmax(axis=1)
+            for row, end in zip(tokens, ends, strict=True):
+                assert set(row[end + 1 :]) <= {pad}
+    assert (batch.target == 7).any()

@@ -72,9 +72,9 @@ def test_sentences_of_several_lines_are_translated_line_by_line(model):
     text = "好你。我很。\n\n喜欢。\u2028GPU."
     (found,) = model.translate([text], split_sentences=True, min_length=3)
     best = model.translate(["好你。", "我很。", "喜欢。", "GPU."], min_length=3)
-    assert found.split("\n")[0].startswith(best[0])
-    assert re.split("\n\n|\u2028", found)[1:] == best[2:]
-    assert " " not in found or any(" " in each for each in best)
+    first, *others = re.split("\n\n|\u2028", found)
+    assert others == best[2:]
+    assert first in (best[0] + best[1], f"{best[0]} {best[1]}")
 
 
 def test_spaces_and_letters_in_other_forms_are_the_same_line(model):

@@ -1,4 +1,4 @@
-"""Positions worked out by hand, dropout, and the first embeddings."""
+"""Positions worked out by hand, dropout, and what parameters are drawn from."""
 
 import math
 
@@ -10,6 +10,7 @@ import pytest
 from jax_transformer.models.layers import (
     AddNorm,
     Embedding,
+    FeedForward,
     positional_encoding,
     segment_positions,
 )
@@ -82,3 +83,14 @@ def test_embeddings_start_with_unit_variance_once_scaled():
     embedded = embedding.apply(embedding.init(jax.random.key(7), tokens), tokens)
     # 32,000 draws: the deviation's standard error is 1 / sqrt(64,000) = 0.4 %.
     assert np.asarray(embedded).std() == pytest.approx(1, rel=0.016)
+
+
+def test_a_feed_forward_network_starts_with_glorot_uniform_matrices():
+    x = jnp.zeros((1, 1, 32))
+    params = FeedForward(d_ff=128, d_model=32).init(jax.random.key(1), x)["params"]
+    bound = math.sqrt(6 / (32 + 128))
+    for name in ("inner", "outer"):
+        drawn = np.asarray(params[name]["kernel"])
+        assert 0.99 * bound < np.abs(drawn).max() <= bound
+        assert drawn.std() == pytest.approx(bound / math.sqrt(3), rel=0.03)  # of 4,096 draws
+        assert not params[name]["bias"].any()

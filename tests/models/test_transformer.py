@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,7 @@ from random_params import random_params
 from jax_transformer.config import ModelConfig
 from jax_transformer.decoding.generate import attention_maps
 from jax_transformer.evaluation.flops import count_parameters
-from jax_transformer.models.attention import fused_attention
+from jax_transformer.models.attention import Dropout, fused_attention
 from jax_transformer.models.transformer import Cache, Memory, Transformer, as_computed
 from jax_transformer.parsing.word_positions import WordTransformer
 from jax_transformer.training.loss import label_smoothed_cross_entropy
@@ -176,6 +177,37 @@ def test_decoding_step_by_step_from_random_parents_is_teacher_forcing(changes):
 
 
 # ---- One kernel for attention -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm_position", ["post", "pre"])
+def test_dropout_is_where_the_paper_has_it(norm_position):
+    """§5.4: the sums of embeddings, and each sub-layer's output. Besides, attention's weights."""
+    model = transformer(norm_position=norm_position, dropout_rate=0.2, attention_dropout_rate=0.3)
+    params, key = abstract_params(model), jax.random.key(0)
+    found = []
+
+    def record(call, arguments, options, context):
+        if isinstance(context.module, Dropout):
+            found.append(("/".join(context.module.path[:-1]), context.module.rate))
+        return call(*arguments, **options)
+
+    def logits(params):
+        return model.apply({"params": params}, SOURCE, TARGET, rngs={"dropout": key})
+
+    with nn.intercept_methods(record):
+        jax.eval_shape(logits, params)
+    assert found == [
+        ("", 0.2),
+        ("encoder_0/self_attention", 0.3),
+        ("encoder_0/self_attention_norm", 0.2),
+        ("encoder_0/feed_forward_norm", 0.2),
+        ("", 0.2),
+        ("decoder_0/self_attention", 0.3),
+        ("decoder_0/self_attention_norm", 0.2),
+        ("decoder_0/cross_attention", 0.3),
+        ("decoder_0/cross_attention_norm", 0.2),
+        ("decoder_0/feed_forward_norm", 0.2),
+    ]
 
 
 @pytest.mark.slow

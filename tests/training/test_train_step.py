@@ -91,6 +91,20 @@ def test_the_gradient_is_that_of_the_mean_over_all_real_target_tokens(start):
     assert float(sums.tokens) == 15
 
 
+def test_targets_have_their_own_padding():
+    other_pad = SIZE
+    same, other = (
+        Transformer(EXACT.config, SIZE, PAD, SIZE + 1, target_pad_id=pad)
+        for pad in (PAD, other_pad)
+    )
+    params = random_params(same)
+    batch = BATCH._replace(target=np.where(BATCH.target == PAD, other_pad, BATCH.target))
+    expected = jax.jit(partial(gradients, make_loss(same, BOS)))(params, BATCH)
+    found = jax.jit(partial(gradients, make_loss(other, BOS)))(params, batch)
+    assert_close(found, expected)
+    assert float(found[1].tokens) == 15
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_the_gradient_is_the_same_in_shard_map(accumulate):
     params, loss = random_params(EXACT), make_loss(EXACT, BOS, SMOOTHING)
