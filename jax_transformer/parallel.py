@@ -7,7 +7,8 @@ host, run the same program in step: each makes its own rows of every batch.
 """
 
 import os
-import time
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -23,7 +24,6 @@ from jax_transformer.errors import InputError, install_command
 Tree = TypeVar("Tree")  # a pytree of arrays
 
 AXIS = "devices"
-LAST_SECONDS = 3  # time that the others have to end, each with a line of its own
 AGREE_STEPS = 8  # a few steps, because a signal waits for them twice, and an exchange costs time
 
 
@@ -97,12 +97,20 @@ class Devices:
         """Take all devices of all processes, or the first `count` of the only process.
 
         dtype: the type of the functions' matrix products, as in model.compute_dtype.
-        Raises InputError if the processes have different numbers of devices.
+        Raises InputError if the processes have different numbers of devices, or the devices are of
+        several kinds, which pmap does not allow.
         """
         check_devices()
         # A process's rows stand together, in whatever order JAX has its devices.
         order = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
         self.devices = order[:count]
+        kinds = Counter(device.device_kind for device in self.devices)
+        if len(kinds) > 1:
+            found = " and ".join(f"{number} x {kind}" for kind, number in kinds.items())
+            raise InputError(
+                f"expected devices of one kind, found {found}; choose some of them, as with "
+                "CUDA_VISIBLE_DEVICES=0"
+            )
         self.process, self.processes = this_process()
         # Not with several processes: what pmap compiles there takes arrays of all processes.
         self.options = compiler_options(dtype, order[0]) if self.processes == 1 else None
@@ -309,6 +317,25 @@ class Devices:
     def _largest(self) -> Callable[[Any], Any]:
         return self._pmap(lambda value: jax.lax.pmax(value, AXIS))
 
+    def check_same(self, name: str, place: Any, *values: PyTree) -> None:
+        """Raise InputError unless every process gives the same bytes, numbers and arrays.
+
+        name, place: what they are, and where they are from.
+        """
+        if self.processes == 1:
+            return
+        found = 0
+        for leaf in jax.tree.leaves(values):
+            content = leaf if isinstance(leaf, bytes) else np.ascontiguousarray(leaf)
+            found = zlib.crc32(content, found)
+        found >>= 1  # a signed number of 32 bits
+        if self.largest(found)() + self.largest(-found)():
+            raise InputError(
+                f"{place}: expected the same on all hosts, found {name} on process {self.process} "
+                "that another process does not have; start them again, with a --workdir that all "
+                "hosts share, or remove their copies of a bucket"
+            )
+
     @contextmanager
     def in_turn(self) -> Iterator[None]:
         """Let process 0 run the block first, then the others; all leave it together.
@@ -328,11 +355,7 @@ class Devices:
                 self._check(failed)  # waits until all are through
 
     def _check(self, failed: int = 0) -> None:
-        if not self.largest(failed)():
-            return
-        if self.is_first and self.processes > 1:
-            time.sleep(LAST_SECONDS)  # JAX aborts the others as soon as process 0 has ended
-        if not failed:
+        if self.largest(failed)() and not failed:
             raise InputError(
                 f"process {self.process} ends, because another process has failed; see its log"
             )

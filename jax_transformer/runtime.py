@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import entry_points, version
@@ -26,6 +27,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _DEVICE_COUNT = "xla_force_host_platform_device_count"
 _VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2"}  # names in /proc/cpuinfo, the widest first
 SHUTDOWN_SECONDS = 20  # time that a process waits for the others at its end
+LAST_SECONDS = 3  # time that the others have to end after a failure, each with a line of its own
+
+_last_seconds: list[int] = []  # what this process, if others depend on it, waits before it ends
 
 
 def prepare_process(*, searches: bool = False) -> None:
@@ -295,6 +299,11 @@ def one_of_several() -> str | None:
     return None
 
 
+def end_after_others() -> None:
+    """Let this process, if it fails, end after the others: JAX aborts them when it has ended."""
+    _last_seconds[:] = [LAST_SECONDS]
+
+
 def end_process(status: int, *, always: bool = False) -> None:
     """End this process at once if it is one of several: the others notice it, and end too.
 
@@ -306,6 +315,7 @@ def end_process(status: int, *, always: bool = False) -> None:
         for stream in (sys.stdout, sys.stderr):
             if stream:  # None if it is closed
                 stream.flush()
+        time.sleep(sum(_last_seconds) if status else 0)
         os._exit(status)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 from random_params import remember_gradients
+from refusals import refusal
 
 from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.decoding.generate import translate
@@ -197,6 +198,28 @@ def test_processes_with_different_numbers_of_devices_are_refused_in_one_line(mon
     monkeypatch.setattr(jax, "process_count", lambda: 3)  # whose eight devices are these?
     with pytest.raises(InputError, match="3 processes, found 8 of 8"):
         Devices()
+
+
+def test_devices_of_several_kinds_are_refused(monkeypatch):
+    each = partial(types.SimpleNamespace, process_index=0)
+    devices = [each(id=number, device_kind=f"GPU {number % 2}") for number in range(3)]
+    monkeypatch.setattr(jax, "devices", lambda: devices)
+    with pytest.raises(InputError, match="of one kind, found 2 x GPU 0 and 1 x GPU 1"):
+        Devices()
+
+
+def test_values_that_another_process_does_not_have_are_refused():
+    """The other of two processes is simulated: it gives the numbers of its own values."""
+    devices, numbers = Devices(1), []
+    devices.processes = 2
+    devices.largest = lambda number: lambda: numbers.append(number) or number
+    values = b"text", [3], {"w": np.arange(4.0)}
+    devices.check_same("an average", "runs/a", *values)
+    their = dict(zip((True, False), numbers, strict=True))  # the number, and the same below 0
+    devices.largest = lambda number: lambda: max(number, their[number >= 0])
+    devices.check_same("an average", "runs/a", *values)
+    message = refusal(devices.check_same, "an average", "runs/a", *values[:2], {"w": np.ones(4)})
+    assert message.startswith("runs/a: expected the same on all hosts, found an average on process")
 
 
 # ---- Devices that are not here ---------------------------------------------------------------

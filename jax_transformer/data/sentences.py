@@ -1,15 +1,11 @@
 """Paragraphs split into sentences, which is what models are trained on, and put together again."""
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TypeVar
 
 from jax_transformer.data.scripts import spaces_between
 from jax_transformer.errors import InputError, install_command
-
-Result = TypeVar("Result")
 
 
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
@@ -61,30 +57,3 @@ def join_sentences(sentences: Iterable[tuple[str, str]]) -> str:
         text += " " if apart and spaces_between(text, translation) else ""
         text += translation + sentence[len((sentence.splitlines() or [""])[0]) :]
     return text
-
-
-def map_sentences(
-    paragraphs: Iterable[str],
-    split: Callable[[str], list[str]],
-    function: Callable[[Iterator[str]], Iterable[Result]],
-) -> Iterator[list[tuple[str, Result]]]:
-    """Yield the sentences of each paragraph, in order, each with its result; "" if it is blank.
-
-    function: a function from all sentences to one result for each, such as a translation. It may
-      read ahead, so that sentences of several paragraphs share a batch.
-
-    >>> list(map_sentences(["a b", "", "c"], str.split, lambda words: map(str.upper, words)))
-    [[('a', 'A'), ('b', 'B')], [('', '')], [('c', 'C')]]
-    """
-    waiting: deque[list[str]] = deque()
-
-    def sentences() -> Iterator[str]:
-        for paragraph in paragraphs:
-            waiting.append(split(paragraph) or [""])
-            yield from waiting[-1]
-
-    results = iter(function(sentences()))
-    for first in results:
-        paragraph = waiting.popleft()
-        rest = islice(results, len(paragraph) - 1)
-        yield list(zip(paragraph, [first, *rest], strict=True))

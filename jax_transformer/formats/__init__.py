@@ -16,7 +16,7 @@ from jax_transformer.config import Config
 from jax_transformer.data.moses import MOSES_LANGUAGES
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError, damage_named, did_you_mean
-from jax_transformer.files import check_regular, expanded, whole_folder
+from jax_transformer.files import check_regular, expanded, remove_partial, whole_folder
 
 if TYPE_CHECKING:
     from jax_transformer.formats.imported import ImportedModel
@@ -248,7 +248,7 @@ def export_model(
     check_exportable(trained.config, form)
     options = {"quantization": quantization} if quantization else {}
     with whole_folder(folder) as building:
-        write_model(form, trained, building, **options)
+        getattr(_module(form), f"write_{form}")(trained, building, **options)
     return folder
 
 
@@ -277,6 +277,7 @@ def check_export(form: str, output: str | os.PathLike[str], quantization: str | 
     if is_url(output):
         found = "an address"
     elif folder.is_dir():
+        remove_partial([folder.resolve()])  # what a killed export left
         found = "a folder with something in it" if any(folder.iterdir()) else None
     elif folder.exists() or folder.is_symlink():
         found = "something else"
@@ -286,17 +287,6 @@ def check_export(form: str, output: str | os.PathLike[str], quantization: str | 
             "another"
         )
     return folder
-
-
-def write_model(form: str, trained: "TrainedModel", out: Path, **options: Any) -> None:
-    """Write a model in one of WRITE_FORMATS into the folder `out`.
-
-    options: quantization, for ctranslate2.
-
-    Raises InputError for a model that the format cannot express, or a missing library.
-    """
-    check_exportable(trained.config, form)
-    getattr(_module(form), f"write_{form}")(trained, out, **options)
 
 
 def check_exportable(config: Config, form: str) -> None:

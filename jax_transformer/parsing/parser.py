@@ -23,7 +23,7 @@ from jax_transformer.decoding.line_search import (
     warn,
 )
 from jax_transformer.decoding.request import Request
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, located
 from jax_transformer.parsing.constrained_search import constrained_search
 from jax_transformer.parsing.grammar import tree_grammar
 from jax_transformer.parsing.linearize import delinearize, is_tag, linearize
@@ -85,8 +85,12 @@ class Parser(LineSearch):
     @staticmethod
     def target_lines(references: Sequence[str]) -> list[str]:
         """Linearize gold trees: symbols separated by spaces, blank for a tree without words."""
-        trees = [normalize(parse_tree(gold)) for gold in references]
-        return [" ".join(linearize(tree)) if tree else "" for tree in trees]
+        lines = []
+        for number, gold in enumerate(references):
+            with located(f"targets[{number}]"):
+                tree = normalize(parse_tree(gold)) if gold.strip() else None
+            lines.append(" ".join(linearize(tree)) if tree else "")
+        return lines
 
     def shown(self, reference: str) -> str:
         """Write a gold tree as the parser is trained to write it."""

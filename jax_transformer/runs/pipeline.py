@@ -16,13 +16,14 @@ import numpy as np
 
 from jax_transformer.data.prepare import Prepared, text_lines
 from jax_transformer.data.sources import Sources
+from jax_transformer.data.token_store import DESCRIPTION, open_store
 from jax_transformer.errors import InputError, expect_a, located
 from jax_transformer.evaluation.evaluate import LONGEST, SCORES, evaluate, samples
 from jax_transformer.files import expanded
 from jax_transformer.models.transformer import as_computed
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.averages import average_run
-from jax_transformer.runs.load import load
+from jax_transformer.runs.load import load, load_vocabularies
 from jax_transformer.runs.metrics_writer import OnLine
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.preparation import prepare_run
@@ -30,7 +31,7 @@ from jax_transformer.runs.request import check_files, check_same_model, requeste
 from jax_transformer.runs.results import describe_decoding, save_scores
 from jax_transformer.runs.run_dir import Initial, Run, RunFolder, step_range
 from jax_transformer.runs.trainer import Trainer
-from jax_transformer.runtime import enable_compilation_cache
+from jax_transformer.runtime import enable_compilation_cache, end_after_others
 from jax_transformer.types import Params
 
 logger = logging.getLogger(__name__)
@@ -171,6 +172,8 @@ def train_run(
     again: the command that continues (default: experiments.train of the folder).
     """
     devices = Devices(dtype=run.config.model.compute_dtype)
+    if devices.is_first and devices.processes > 1:
+        end_after_others()
     with contextlib.ExitStack() as lock:
         if devices.is_first:
             lock.enter_context(folder.written())
@@ -189,7 +192,7 @@ def train_run(
                 f"devices     {devices.describe()}; computing in {run.config.model.compute_dtype}, "
                 f"products of float32 at {run.config.model.matmul_precision} precision"
             )
-            prepared = prepare_run(run, folder, writes=devices.is_first)
+            prepared = prepare_run(run, folder) if devices.is_first else _prepared(folder)
             folder.read_results()  # so that a damaged file is found before the long work
         initial = None
         if run.initial and not folder.trained_steps():
@@ -214,6 +217,16 @@ def train_run(
         lock.close()  # here, because copying to a bucket may take minutes
         devices.largest(0)()  # every process waits until everything is written
         return Outcome(stop, text if devices.is_first else "")
+
+
+def _prepared(folder: RunFolder) -> Prepared:
+    """Return what process 0 has prepared; the text may be other, or absent, on this host."""
+    stores, manifest = {}, folder.manifest
+    for split in manifest.made_of["splits"]:
+        tokens = folder.tokens(split)
+        description = manifest.content(tokens / DESCRIPTION, "start all processes again")
+        stores[split] = open_store(tokens, description)
+    return Prepared(*load_vocabularies(folder), stores)
 
 
 def _initial_params(run: Run, initial: Initial, prepared: Prepared) -> Params:
@@ -273,6 +286,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
         end = max(folder.trained_steps(), default=None)  # on_metrics may have chosen it
         params_like, origin = trainer.abstract_params, trainer.origin
         steps, params = average_run(folder, run, best, params_like, origin, end=end)
+    trainer.devices.check_same("an average", folder.averaged, steps, params)
     split = _split(trainer, split)
     sources, references = text_lines(folder, split)
     params = as_computed(params, run.config.model)  # as for a model that is loaded

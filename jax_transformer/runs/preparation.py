@@ -33,11 +33,10 @@ def shared_folder(dataset: str, data_dir: str) -> RunFolder:
     return RunFolder(Path(data_dir) / "jax_transformer" / dataset)
 
 
-def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared:
+def prepare_run(run: Run, folder: RunFolder) -> Prepared:
     """Write config.json, and return the vocabulary and token stores, made or linked if missing.
 
     If nothing is trained in the folder yet, `run` replaces the run that was requested before.
-    writes: False for a process that finds what process 0 has written.
 
     Raises InputError that lists every difference if the checkpoints in the folder are of other
     settings, text or vocabularies.
@@ -51,8 +50,7 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
 
         folder.fetch_steps(folder.checkpoints)
         trained_on = read_description(folder.checkpoints)["origin"]
-    if writes:
-        _begin(run, folder, trained_on)
+    _begin(run, folder, trained_on)
     shared = None
     if run.sources.data_dir:
         shared = shared_folder(run.corpus, run.sources.data_dir)
@@ -68,7 +66,7 @@ def prepare_run(run: Run, folder: RunFolder, *, writes: bool = True) -> Prepared
         trained_on=trained_on,
         shared=shared if shared and shared.path != folder.path else None,
     )
-    if writes and run != folder.run:  # of a trained model; `prepare` would have refused other text
+    if run != folder.run:  # of a trained model; `prepare` would have refused other text
         folder.write_run(run)
         folder.manifest.write()
     return prepared

@@ -99,9 +99,10 @@ def _new_run(
         of_files = run.sources != Sources() and run.corpus not in DATASETS
         corpus = "files" if run.corpus == IMPORTED or of_files else run.corpus
         run = dataclasses.replace(run, seed=seed, corpus=corpus)
+    of_same_kind = before and before.task.text is run.task.text
     return dataclasses.replace(
         run,
-        sources=before.sources if before else Sources(),
+        sources=before.sources if before and of_same_kind else Sources(),
         vocabularies=before.vocabularies if before else None,
         initial=before.initial if before else None,
         imported_from="",
@@ -189,7 +190,7 @@ def _sources(run: Run, files: Files) -> Sources:
                 f"--data_dir={given}: expected an experiment that reads WMT, found "
                 f"{run.experiment} on other data; leave the flag out"
             )
-        return sources
+        return dataclasses.replace(sources, data_dir="")  # that of another experiment, if any
     if own:
         raise InputError(
             f"--{next(iter(own))}: expected --train_source and --train_target with it, because "

@@ -10,7 +10,6 @@ import logging
 import math
 import signal
 import time
-import zlib
 from collections import deque
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
@@ -152,7 +151,8 @@ class Trainer:
                 "training", training.steps, "steps", done=step, delay=0, always=always
             )
             try:
-                if self._evaluation_due(step) and not self._was_evaluated(step):
+                due = self._evaluation_due(step) and not self._was_evaluated(step)
+                if self.devices.largest(due)():
                     self._evaluate_dev(step, state.params)  # the stop at this step skipped it
                 with closing(prefetch(self.data.batches(position), BATCHES_AHEAD)) as batches:
                     stop = self._loop(state, step, batches)
@@ -171,18 +171,13 @@ class Trainer:
                 params_like, jax.eval_shape(self.optimizer.init, params_like)
             )
         position = saved.position if saved else {}
-        # Unique for each save. A copy of a bucket, or a cached list of files, may lack the newest.
-        found = zlib.crc32(encode_json([saved and saved.step, position]))
-        for leaf in jax.tree.leaves(None if saved else self._initial):
-            found = zlib.crc32(np.ascontiguousarray(leaf), found)
-        found >>= 1
-        here = f"step {saved.step}" if saved else "another model" if self._initial else "none"
-        if self.devices.largest(found)() + self.devices.largest(-found)():
-            raise InputError(
-                f"{self.folder.checkpoints}: expected the checkpoint from which the other "
-                f"processes continue, found {here} on process {self.devices.process}; start them "
-                "again, with a --workdir that all hosts share, or remove their copies of a bucket"
-            )
+        # A copy of a bucket, or a cached list of files, may lack the newest. The position is unique
+        # for each save.
+        begin = [saved.step, encode_json(position)] if saved else self._initial
+        data = encode_json(sorted(self.origin["sums"].items()))
+        self.devices.check_same("data", self.folder.path, data)
+        found = f"step {saved.step}" if saved else "another model" if self._initial else "none"
+        self.devices.check_same(f"a checkpoint ({found})", self.folder.checkpoints, begin)
         self.development.best = best_of(position, self.run.config.training)
         self._keep_best()
         if saved is None:
@@ -194,7 +189,7 @@ class Trainer:
         if saved.position["devices"] != self.devices.count:
             logger.info(
                 f"devices     were {saved.position['devices']} before: batches are cut otherwise "
-                "now, so the rest of this epoch differs a little from what it would have been"
+                "now, so in this epoch some pairs are read twice, and others not at all"
             )
         return self._on_devices(state), saved.step, position, saved.position["seconds"]
 
@@ -397,6 +392,7 @@ class Trainer:
             host = self._on_host(params)
             with self.folder.in_turn(self.devices):
                 host = mean_with_last(self.folder, self.run, step, host, self._checkpoints)
+            self.devices.check_same("an average", self.folder.checkpoints, host)
             params = self.devices.replicate(host)
         else:
             params = self._unstack(params)

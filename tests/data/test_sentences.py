@@ -1,13 +1,12 @@
-"""Paragraphs that come apart at the right places, and back together."""
+"""Paragraphs that come apart at the right places."""
 
 import random
 import sys
-from itertools import islice
 
 import pytest
 from refusals import refusal
 
-from jax_transformer.data.sentences import map_sentences, sentence_splitter
+from jax_transformer.data.sentences import sentence_splitter
 
 pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
 
@@ -48,30 +47,6 @@ def test_all_text_but_the_space_between_sentences_stays():
 def test_a_space_of_several_bytes_does_not_end_the_process():
     text = "\ud7ff!”'sИz.B\xa0\u3000.«т.д's¡”»"  # sentencex 1.0.32 panics at it
     assert "".join(sentence_splitter("cs")(text)).startswith("\ud7ff!”")
-
-
-def test_paragraphs_and_blank_lines_stay_in_place_however_far_results_are_read_ahead():
-    paragraphs = ["", "He sat. She ran! Why?", " \t", "Yes.", "No end", "", ""]
-    expected = [[""], ["He sat.", "She ran!", "Why?"], [""], ["Yes."], ["No end"], [""], [""]]
-
-    def in_windows(sentences, window):
-        while part := list(islice(sentences, window)):
-            yield from map(str.swapcase, part)
-
-    for window in (1, 2, 5, 100):
-        found = map_sentences(
-            iter(paragraphs), sentence_splitter("en"), lambda each, n=window: in_windows(each, n)
-        )
-        assert list(found) == [[(s, s.swapcase()) for s in each] for each in expected]
-
-
-def test_a_paragraph_is_done_before_the_next_is_read():
-    def typed():
-        yield "He sat. She ran."
-        raise EOFError
-
-    found = map_sentences(typed(), sentence_splitter("en"), lambda each: map(str.lower, each))
-    assert next(found) == [("He sat.", "he sat."), ("She ran.", "she ran.")]
 
 
 def test_what_to_install_is_named(monkeypatch):

@@ -67,6 +67,15 @@ def test_the_method_writes_what_the_command_writes(name, trained, model, tmp_pat
     assert found == expected
 
 
+def test_what_a_killed_export_left_in_an_empty_folder_is_no_obstacle(tmp_path):
+    run, output = write_run(tmp_path / "run"), tmp_path / "output"
+    process = subprocess.Popen(["true"])
+    process.wait()  # its number is nobody's now
+    (output / f"output.{process.pid}.partial").mkdir(parents=True)
+    run_command("export", f"--workdir={run}", f"--output={output}", "--format=safetensors")
+    assert not list(output.glob("*.partial"))
+
+
 def run_readme(folder, changes=()):
     """Run the code of a folder's README.md in the folder, changed as it says; return its output."""
     readme = (folder / "README.md").read_text(encoding="utf-8")

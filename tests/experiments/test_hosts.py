@@ -247,9 +247,13 @@ def test_a_failure_at_process_0_before_training_ends_the_other_in_one_line(flags
     command = [f"--workdir={tmp_path / 'run'}", *flags, *empty, "--set=data.train_weights="]
     with hosts(*command, by_slurm=True) as processes:
         processes[1].wait(TIMEOUT)
-        assert processes[0].poll() is None  # it waits, or JAX might abort the other before
+        first = ""  # a launcher may kill it now, so its line is there; if it ended, JAX might abort
+        while "\nerror: " not in first:  # the other before
+            assert processes[0].poll() is None
+            first += os.read(processes[0].stderr.fileno(), 10_000).decode()
+        assert processes[0].poll() is None
         streams = ended(processes, [2, 2])
-    last = [stderr.splitlines()[-1] for _, stderr in streams]
+    last = [stderr.splitlines()[-1] for stderr in (first, streams[1][1])]
     assert last[0].startswith("error: ")
     assert str(tmp_path / "empty") in last[0]
     assert last[1] == "error: process 1 ends, because another process has failed; see its log"

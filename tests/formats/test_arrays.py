@@ -26,7 +26,7 @@ from jax_transformer.data.vocabularies.sentencepiece import (
 from jax_transformer.declared import annotations
 from jax_transformer.decoding.generate import log_probabilities
 from jax_transformer.errors import InputError
-from jax_transformer.formats import check_exportable, write_model
+from jax_transformer.formats import check_exportable, export_model
 from jax_transformer.formats.ctranslate2 import rounded_to_int8, write_ctranslate2
 from jax_transformer.formats.layout import flat_arrays
 from jax_transformer.formats.marian import write_marian
@@ -223,7 +223,7 @@ def test_a_new_setting_or_choice_is_refused_until_somebody_lists_it(target, voca
         assert message(config, target).startswith(f"--format={target}: model.{name}=new: ")
     object.__setattr__(trained.config.model, CHOICES[0], "new")
     with pytest.raises(InputError, match=f"model.{CHOICES[0]}=new"):
-        write_model(target, trained, tmp_path)
+        export_model(trained, target, tmp_path, None)
     assert not list(tmp_path.iterdir())
 
     kind = Literal["softmax", "sparsemax"]

@@ -3,6 +3,8 @@
 import jax
 import numpy as np
 import pytest
+from refusals import refusal
+from small_run import write_run
 
 import jax_transformer as jt
 from jax_transformer.errors import InputError
@@ -56,3 +58,11 @@ def test_lists_and_numbers_that_do_not_fit_are_refused_at_the_call(model):
                 batches(model, ["the door"], ["it rains"], **{name: value})
     with pytest.raises(InputError, match="batch_tokens of at least 5"):
         batches(model, ["the door opens"], ["a"], batch_tokens=2)
+
+
+def test_blank_trees_are_left_out_and_what_is_none_is_named(tmp_path):
+    parser = jt.load(write_run(tmp_path / "run", "data.task=parsing", "data.word_positions=true"))
+    tree = "(TOP (S (NP (DT the) (NN door)) (VP (VBZ opens)) (. .)))"
+    (batch,) = batches(parser, ["the door", "the door opens ."], ["", tree])
+    assert (np.asarray(batch.target)[:, 0] != parser.target_vocabulary.pad_id).sum() == 1
+    assert refusal(batches, parser, ["a", "the"], [tree, "(NP"]).startswith("targets[1]: ")

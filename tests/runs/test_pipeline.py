@@ -2,15 +2,16 @@
 
 import signal
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 from letters import write_letters
 from refusals import refusal
 
 from jax_transformer.config import Config
+from jax_transformer.errors import InputError
 from jax_transformer.parallel import Devices
 from jax_transformer.runs import pipeline
 from jax_transformer.runs.checkpoints import Checkpoint, Checkpoints
@@ -44,49 +45,39 @@ def test_the_other_processes_wait_until_the_last_checkpoint_is_in_the_bucket(tmp
     assert done[-2:] == ["copied", "met"]
 
 
-@pytest.mark.parametrize(
-    ("saved", "initial", "found"),
-    [
-        (None, None, "none"),
-        (Checkpoint(2, {}, (), {"seconds": 1.0}), None, "step 2"),
-        (None, {"scale": np.ones(3, np.float32)}, "another model"),
-    ],
-)
-def test_processes_that_begin_from_different_parameters_do_not_train_together(
-    saved, initial, found, tmp_path
-):
-    """One of them has a checkpoint in its copy of a bucket that was never put."""
+def beginning(tmp_path, saved: Checkpoint | None, initial: Any = None) -> list[tuple[Any, ...]]:
+    """What a run compares over the processes before its first step."""
+    compared = []
+
+    def check_same(*what: Any) -> None:
+        compared.append(what)
+        if len(compared) == 2:
+            raise InputError("the end of this test")
+
     trainer: Any = SimpleNamespace(
         abstract_params={},
+        origin={"sums": {"vocabulary.model": "1"}},
         _initial=initial,
         optimizer=SimpleNamespace(init=lambda _: ()),
-        folder=SimpleNamespace(in_turn=lambda _: nullcontext(), checkpoints=tmp_path),
-        # The number of the other process is 7.
-        devices=SimpleNamespace(largest=lambda n: lambda: max(n, 7 if n > 0 else -7), process=1),
+        folder=SimpleNamespace(in_turn=lambda _: nullcontext(), path=1, checkpoints=tmp_path),
+        devices=SimpleNamespace(check_same=check_same),
         _checkpoints=SimpleNamespace(restore_latest=lambda *_: saved),
     )
-    error = refusal(Trainer._start, trainer)
-    assert f"found {found} on process 1" in error
+    refusal(Trainer._start, trainer)
+    return compared
 
 
-def test_the_parameters_that_a_run_continues_from_are_compared_over_the_processes(tmp_path):
-    """Each process reads them itself, and another host may read a newer checkpoint."""
-    numbers = []
-    for value in (1.0, 1.0, 2.0):
-        trainer: Any = SimpleNamespace(
-            abstract_params={},
-            _initial={"scale": np.full(3, value, np.float32)},
-            optimizer=SimpleNamespace(init=lambda _: ()),
-            folder=SimpleNamespace(in_turn=lambda _: nullcontext(), checkpoints=tmp_path),
-            devices=SimpleNamespace(
-                largest=lambda n: lambda: numbers.append(n) or 1,
-                process=1,  # pyright: ignore
-            ),
-            _checkpoints=SimpleNamespace(restore_latest=lambda *_: None),
-        )
-        refusal(Trainer._start, trainer)
-    first, same, other = numbers[::2]
-    assert first == same != other
+def test_data_and_first_parameters_are_compared_over_the_processes(tmp_path):
+    """One may have a checkpoint in its copy of a bucket that was never put."""
+    data, (name, place, begin) = beginning(tmp_path, None)
+    assert data == ("data", 1, b'[["vocabulary.model","1"]]')
+    assert (name, place, begin) == ("a checkpoint (none)", tmp_path, None)
+    initial = {"scale": np.ones(3, np.float32)}
+    *_, begin = beginning(tmp_path, None, initial)[1]
+    assert begin is initial
+    saved = Checkpoint(2, {}, (), {"seconds": 1.0})
+    name, place, begin = beginning(tmp_path, saved)[1]
+    assert (name, begin) == ("a checkpoint (step 2)", [2, b'{"seconds":1.0}'])
 
 
 def test_a_signal_during_the_last_save_ends_a_run_before_it_is_scored(tmp_path, monkeypatch):
@@ -115,3 +106,12 @@ def test_a_signal_during_the_last_save_ends_a_run_before_it_is_scored(tmp_path, 
     assert outcome.stopped_by is signal.SIGTERM
     assert folder.trained_steps() == [1]
     assert not folder.averaged.exists()
+
+    # Another process has what the first has prepared, also if the text is not there.
+    for file in given.values():
+        Path(file).unlink()
+    prepared = pipeline._prepared(RunFolder(folder.path))
+    assert prepared.vocabulary is prepared.target
+    assert prepared.vocabulary.fingerprint == folder.manifest.sums["vocabulary.model"]
+    assert list(prepared.stores) == ["train", "dev"]
+    assert [len(store) for store in prepared.stores.values()] == [120, 6]

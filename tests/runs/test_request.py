@@ -163,6 +163,16 @@ def test_an_address_in_the_environment_is_no_folder_of_wmt(tmp_path, monkeypatch
     assert requested_run(folder, "wmt14-en-de-base", None, [], given).sources.data_dir
 
 
+def test_the_built_in_corpora_take_a_folder_that_was_begun_on_other_data(tmp_path):
+    for begun, name in (("wmt14-en-de-base", "data_dir"), ("wsj", "treebank_dir")):
+        folder = RunFolder(tmp_path / begun)
+        folder.path.mkdir()
+        folder.write_run(requested_run(folder, begun, None, [], {name: str(tmp_path)}))
+        run = requested_run(RunFolder(folder.path), "demo", None, [])
+        check_files(run, folder)
+        assert run.sources == Sources()
+
+
 def test_development_text_alone_is_refused_where_all_text_would_be_wmt_s(tmp_path):
     text = tmp_path / "text"
     text.write_text("a\n")
