@@ -202,7 +202,10 @@ class TrainingConfig(Declared):
     steps: Annotated[Positive, Meaning("optimizer steps")] = 100_000
     batch_tokens: Annotated[
         Positive,
-        Meaning("maximum number of source tokens, and of target tokens, in a batch on all devices"),
+        Meaning(
+            "maximum number of source tokens, and of target tokens, in a batch on all devices, "
+            "padding included"
+        ),
     ] = 25_000
     accumulate: Annotated[
         Positive,

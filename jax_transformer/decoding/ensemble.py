@@ -1,6 +1,7 @@
-"""§6.1 Several models that decode together: P of each token is the weighted mean of theirs.
+"""Several models that decode together: P of each token is the weighted mean of theirs.
 
 An ensemble is a step with several models inside, which a search takes like any other.
+Differs: not in the paper, which averages the parameters of checkpoints of one model.
 """
 
 from collections.abc import Sequence

@@ -18,6 +18,8 @@ def count_parameters(config: ModelConfig, vocabulary_size: int) -> int:
 
     >>> f"{count_parameters(ModelConfig(), vocabulary_size=37_000):,}"
     '63,045,632'
+    >>> f"{count_parameters(ModelConfig(attention_bias=True), 40_960):,}"  # those of its code
+    '65,110,016'
     """
 
     def count(encoder: int, decoder: int) -> int:

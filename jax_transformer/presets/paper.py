@@ -191,7 +191,7 @@ PARSING = {
     "model.num_layers": 4,
     "model.d_model": 1024,
     # The paper chose dropout and learning rate on section 22 and does not give them. These are
-    # those of its code for `wsj`, but for the factor of the rate: see BUILD_NOTES.md.
+    # those of its code for `wsj`, but for the factor of the rate; untied as there (BUILD_NOTES.md).
     "model.dropout_rate": 0.2,
     "model.attention_dropout_rate": 0.2,
     "model.tie_embeddings": False,

@@ -63,7 +63,7 @@ Reduce = Callable[[PyTree], PyTree]  # sums a tree over devices; the identity on
 def shift_right(
     target: Int[AnyArray, "B T"], bos_id: int, segments: Int[AnyArray, "B T"] | None = None
 ) -> Int[Array, "B T"]:
-    """Return the decoder's input: BOS, then all but the last token (§3.1, "shifted right").
+    """Return the decoder's input: BOS, then all but the last token (Figure 1, "shifted right").
 
     segments: as in `Batch`; each segment begins with BOS.
 
