@@ -83,7 +83,7 @@ def keep_freed_memory() -> bool:
     """Make glibc keep freed memory instead of returning it to the kernel after each step.
 
     A training step on a CPU frees and allocates its activations. Without this the kernel clears
-    every page of them again, which takes a third of a small model's step. Call it before JAX
+    every page of them again, which takes a quarter of a small model's step. Call it before JAX
     starts its threads, which get arenas of their own otherwise. Does nothing, and returns False,
     if JAX may use an accelerator, $GLIBC_TUNABLES has settings of the user's, or the C library is
     not glibc.
