@@ -1,8 +1,8 @@
 """§5.1 Batching: a few shapes, and epochs of batches of pairs of about the same length.
 
 Batch i of epoch e is a pure function of (seed, e, i): two numbers give the position of a run
-in its data, and a run continues exactly. Planning takes some 20 bytes a pair for a moment,
-and training 5 bytes a pair, or 8 with packing.
+in its data, and a run continues exactly. Planning takes some 45 bytes a pair for a moment, or 60
+with packing, and training 5 bytes a pair, or 8 with packing.
 """
 
 from collections import deque

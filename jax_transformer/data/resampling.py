@@ -58,6 +58,7 @@ class Resampler:
         self._stores, self._members = stores, members
         self._vocabularies, self._rate, self._seed = vocabularies, rate, seed
         self.parts = -(-len(members(0)) // PART)  # of an epoch
+        self._epoch: tuple[int, Integer[np.ndarray, " some"]] | None = None
 
     @cached_property
     def lengths(self) -> tuple[Lengths, Lengths]:
@@ -92,11 +93,8 @@ class Resampler:
         number: counted on over epochs, whose parts have each of their pairs once.
         """
         epoch, part = divmod(number, self.parts)
-        pairs = self._members(epoch).copy()
-        if self.parts > 1:
-            np.random.default_rng((_MEMBERS, self._seed, epoch)).shuffle(pairs)
-        pairs = np.sort(np.array_split(pairs, self.parts)[part])
-        limits = [int(lengths.max()) for lengths in self.lengths]
+        pairs = np.sort(np.array_split(self._shuffled(epoch), self.parts)[part])
+        limits = self._limits
         with ThreadPoolExecutor(2) as threads:
             cut = [*threads.map(lambda i: self._cut(i, pairs, limits[i], number), range(2))]
         tokens = {side: found for side, (_, found) in zip(SIDES, cut, strict=True)}
@@ -110,6 +108,20 @@ class Resampler:
             stores.append(TokenStore(tokens, offsets, store.lines[own], store.description))
             first = last
         return stores
+
+    def _shuffled(self, epoch: int) -> Integer[np.ndarray, " some"]:
+        """Return the pairs of an epoch in the order of its parts, made once for all of them."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = None  # frees it before the next one is made
+            pairs = self._members(epoch).copy()
+            if self.parts > 1:
+                np.random.default_rng((_MEMBERS, self._seed, epoch)).shuffle(pairs)
+            self._epoch = epoch, pairs
+        return self._epoch[1]
+
+    @cached_property
+    def _limits(self) -> list[int]:
+        return [int(lengths.max()) for lengths in self.lengths]
 
     def _cut(
         self, place: int, pairs: Integer[np.ndarray, " P"], limit: int, number: int

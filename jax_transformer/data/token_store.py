@@ -225,6 +225,11 @@ def write_store(
                 files[name].append(array)
             counts.update(part_counts)
             progress.update(len(part))
+        if count not in (None, counts["read"]):
+            raise InputError(
+                f"{folder.name}: expected the {count:,} pairs that were counted, found "
+                f"{counts['read']:,}; the text has changed meanwhile: start again"
+            )
         for each in files.values():
             each.sync()
     sums = {name: {"bytes": each.size, "crc32": each.sums} for name, each in files.items()}

@@ -30,7 +30,13 @@ from jax_transformer.data.packing import Packing, kinds_of, learn_packing, pack_
 from jax_transformer.data.prepare import Prepared
 from jax_transformer.data.resampling import Resampler
 from jax_transformer.data.sources import pairs_of_epoch, training_splits
-from jax_transformer.data.token_store import count_tokens, dropped, pair_lengths, places_in_stores
+from jax_transformer.data.token_store import (
+    Lengths,
+    count_tokens,
+    dropped,
+    pair_lengths,
+    places_in_stores,
+)
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.perplexity import PairBatches
 from jax_transformer.parallel import Devices
@@ -70,8 +76,7 @@ class TrainingData:
             made = self._trained_on, self._members, vocabularies, rate, run.seed
             self._resampler = Resampler(*made)
         self.parts = self._resampler.parts if self._resampler else 1  # of an epoch
-        train = self._resampler.lengths if self._resampler else pair_lengths(self._trained_on)
-        self._lengths = train
+        train = self._lengths()
         dev = pair_lengths([self._stores["dev"]])
         # The shapes are fitted to the first epoch, because all epochs are much alike.
         first = self._members(0)
@@ -90,6 +95,10 @@ class TrainingData:
             )
             self._shuffled = self._shuffle(*train)
         self.shapes_used = 0
+
+    def _lengths(self) -> tuple[Lengths, Lengths]:
+        """Return the lengths of all pairs to train on; nothing else holds them while it trains."""
+        return self._resampler.lengths if self._resampler else pair_lengths(self._trained_on)
 
     def _shuffle(
         self, source: Integer[np.ndarray, " pairs"], target: Integer[np.ndarray, " pairs"]
@@ -127,7 +136,7 @@ class TrainingData:
         if self._resampler:
             logger.info(f"resegment   {self._resampler.describe()}")
         plan = self._shuffled(shuffle=(self._run.seed, 0), of=self._members(0))
-        share = padding_share(plan, self.shapes, self._lengths)
+        share = padding_share(plan, self.shapes, self._lengths())
         names = ", ".join(f"{s.rows}x({s.source}+{s.target})" for s in self.shapes)
         logger.info(f"batches     {len(plan):,} an epoch, rows x (source + target tokens): {names}")
         if plan.segment_ids is not None:

@@ -270,8 +270,8 @@ class RunFolder(DataFolder):
     def locked(self) -> Iterator[None]:
         """Lock the folder against other training processes, and clear what killed ones left.
 
-        If the block raises InputError before all text to train on is encoded, which may take hours,
-        a new folder is removed again.
+        If the block raises InputError before any text is encoded, which may take hours, a new
+        folder is removed again.
         Raises InputError if somebody else's files would be replaced.
         """
         new, configured = not self.path.exists(), self.config.exists()
@@ -299,7 +299,7 @@ class RunFolder(DataFolder):
             try:
                 yield
             except InputError:
-                if new and not [*self.path.glob("tokens/dev*")]:  # which follow training text
+                if new and not [*self.path.glob("tokens/*/store.json")]:
                     shutil.rmtree(os.path.realpath(self.path))
                 raise
 

@@ -186,10 +186,12 @@ class Trainer:
         step, seed = np.array(saved.step, np.int32), np.array(self.run.seed, np.uint32)
         state = TrainState(step, saved.params, saved.optimizer, seed)
         position = (saved.position["epoch"], saved.position["index"])
-        if saved.position["devices"] != self.devices.count:
+        were, parts = saved.position, self.run.config.training.accumulate
+        before = were["devices"], were.get("parts", parts)
+        if math.prod(before) != self.devices.count * parts:
             logger.info(
-                f"devices     were {saved.position['devices']} before: batches are cut otherwise "
-                "now, so in this epoch some pairs are read twice, and others not at all"
+                "batches     are cut otherwise than before, with {} devices x {} parts: in this "
+                "epoch some pairs are read twice, and others not at all".format(*before)
             )
         return self._on_devices(state), saved.step, position, saved.position["seconds"]
 
@@ -308,7 +310,7 @@ class Trainer:
             raise self._not_finite(record, "parameters that are not")
         number = record.plan.number  # that of the epoch, or of its part
         place: dict[str, Any] = {"epoch": number, "index": record.index + 1}
-        place["devices"] = self.devices.count
+        place["devices"], place["parts"] = self.devices.count, self.run.config.training.accumulate
         place["seconds"] = self._metrics.total_seconds
         if self.development.best:
             place[BEST] = vars(self.development.best)

@@ -166,9 +166,8 @@ def test_a_refused_run_leaves_no_new_folder_unless_its_text_is_encoded(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} >= {"new", "text"}
     refuse(new, "tokens/train")
     assert not new.path.exists()
-    for name, split in (("one", "tokens/dev"), ("two", "tokens/dev.building")):
-        refuse(RunFolder(tmp_path / name), split)
-        assert RunFolder(tmp_path / name).load_run() == run_with()
+    refuse(new, "tokens/train/store.json", "tokens/train_2.building")
+    assert new.load_run() == run_with()
 
 
 def test_what_killed_processes_were_writing_is_removed_at_the_next_start(folder):
