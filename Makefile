@@ -50,8 +50,8 @@ soak: $(VENV)/installed
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
-		"expected Python 3.11 or newer, found " + sys.version.split()[0] + "; name it: make PYTHON=python3.13 ...")'
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15) and \
+		"expected Python 3.11 to 3.14, found " + sys.version.split()[0] + "; name it: make PYTHON=python3.13 ...")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: $(BIN)/python pyproject.toml

@@ -1,7 +1,6 @@
 """Files: what somebody gave is checked when it is opened, and what is written is written whole."""
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -15,6 +14,10 @@ from typing import IO, TYPE_CHECKING, TypeVar
 from jax_transformer.declared import input_error
 from jax_transformer.errors import InputError, shown, warn_once
 
+try:
+    import fcntl
+except ImportError as error:
+    raise ImportError("expected Linux, macOS or WSL, found a system without fcntl") from error
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 

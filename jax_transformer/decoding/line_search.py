@@ -282,6 +282,10 @@ class LineSearch(ABC):
     def program(self, request: Request) -> Program:
         """Return what the search of a request is compiled for."""
 
+    def source_lines(self, sources: Sequence[str]) -> list[str]:
+        """Return sources as the source's vocabulary reads them."""
+        return [*sources]
+
     @staticmethod
     def target_lines(references: Sequence[str]) -> list[str]:
         """Return references as the target's vocabulary reads them."""

@@ -82,7 +82,8 @@ def loss_scores(
     # Decoding's batch size: training's was chosen for other machines than this one.
     tokens = translator.decoding.batch_tokens
     batches = PairBatches(
-        *(model, (vocabulary, target), sources, translator.target_lines(references)),
+        *(model, (vocabulary, target)),
+        *(translator.source_lines(sources), translator.target_lines(references)),
         max_length=config.data.max_length,
         batch_tokens=tokens,
         multiple=devices.count,

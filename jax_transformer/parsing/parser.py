@@ -82,6 +82,10 @@ class Parser(LineSearch):
         """Return what the search of a request is compiled for."""
         return Program(request.n_best)
 
+    def source_lines(self, sources: Sequence[str]) -> list[str]:
+        """Return sentences with the treebank's forms of their words."""
+        return [" ".join(self._typed.forms(words_of(line))) for line in sources]
+
     @staticmethod
     def target_lines(references: Sequence[str]) -> list[str]:
         """Linearize gold trees: symbols separated by spaces, blank for a tree without words."""

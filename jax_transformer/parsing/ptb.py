@@ -28,6 +28,8 @@ _EVENTS = re.compile(rf"\(({_TEXT}++)(?:\s++({_TEXT}++)\s*+\))?|([()]|{_TEXT}++)
 COMMENT = re.compile(r"[ \t]*(?:;|#|%%|\*x\*|<[^()]*$|\( *END_OF_TEXT_UNIT *\)[ \t]*$)")
 # What treebanks of the Penn-Helsinki kind put beside a tree, in its outer bracket.
 _BESIDE = frozenset({"ID", "CODE", "CODING", "METADATA", "VERSION"})
+# What some parsers write for a sentence that they cannot parse.
+_NO_TREE = re.compile(r"\s*\(\s*(?:\(\s*\)\s*)?\)\s*$")
 _BESIDE_A_TREE = re.compile(rf"\((?:{'|'.join(sorted(_BESIDE))})[ \t\n(]")
 _TRACE = re.compile(r"\*(?![LR]RB\*)[^*]+\*|\*-?[0-9]+$|[*0]$")
 # Tags of 0 and * if they are words.
@@ -58,6 +60,9 @@ def parse_trees(
         if not held and COMMENT.match(line):
             if odd:
                 odd.left_out["lines of comments or markup"] += 1
+            continue
+        if odd and not held and _NO_TREE.match(line):
+            odd.left_out["lines with brackets alone"] += 1
             continue
         depth += line.count("(") - line.count(")")
         held.append(line)

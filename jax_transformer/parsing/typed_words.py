@@ -36,13 +36,15 @@ class TypedWords:
     def forms(self, words: Sequence[str]) -> list[str]:
         """Return the form of each word of a sentence; no word contains a line end.
 
-        Of the straight quotation marks in it, every other one closes a quotation.
+        Of the straight quotation marks in it, every other one closes a quotation, and so does one
+        at the end.
         """
         opened = False
 
         def quote(match: re.Match[str]) -> str:
             nonlocal opened
-            opened = not opened if match[0] == '"' else match[0] == "``"
+            ends = match.end() == len(match.string)  # a quotation of several sentences
+            opened = not opened and not ends if match[0] == '"' else match[0] == "``"
             return "``" if opened else "''"
 
         text = escaped("\n".join(words)).translate(self._forms)

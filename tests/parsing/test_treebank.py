@@ -102,6 +102,13 @@ def test_what_stands_beside_trees_is_left_out_and_counted(tmp_path, caplog):
     assert "(C 0)" in warning
 
 
+def test_a_sentence_that_a_parser_did_not_parse_is_left_out_and_counted(tmp_path, caplog):
+    path = write(tmp_path / "silver", "(TOP (X (NN a)))\n(())\n( )\n( ( ) ) \n(TOP (X (NN b)))\n")
+    corpus = TreebankCorpus({"train": [path]})
+    assert [words for _, words, _ in corpus.pairs("train")] == ["a", "b"]
+    assert "left out 3 lines with brackets alone" in caplog.text
+
+
 def test_words_that_look_like_traces_or_lemmas_stay_with_a_warning(tmp_path, caplog):
     odd = "(NP-SBJ *T*-1)", "(NP *-2)", "(WNP-1 0)", "(VB *)", "(N (ORTHO hund) (LEMMA hundur))"
     usual = "(NP (-NONE- *T*-1))", "(CD 0)", "(SYM *)", "(HYPH -)", "(NN *p)", "(CODE x)"

@@ -6,6 +6,7 @@ from small_run import write_run
 import jax_transformer as jt
 from jax_transformer.data.vocabularies.sentencepiece import train_vocabulary
 from jax_transformer.evaluation.evaluate import decode
+from jax_transformer.evaluation.perplexity import loss_scores
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import leaves
 from jax_transformer.parsing.typed_words import TypedWords
@@ -22,7 +23,8 @@ TYPED = {
     "[ 1 ] { 2 }": "-LSB- 1 -RSB- -LCB- 2 -RCB-",
     '" a " b " c "': "`` a '' b `` c ''",
     '`` a " b': "`` a '' b",
-    "'' \"": "'' ``",
+    "'' \" a": "'' `` a",
+    'a . "': "a . ''",
     '"a" (b[1])': "``a'' -LRB-b-LSB-1-RSB--RRB-",
     "1/2 and/or * 3\\/4 \\*": "1\\/2 and\\/or \\* 3\\/4 \\*",
     "\u201c a \u201d \u2018 b \u2019 c \u2019s": "`` a '' ` b ' c 's",
@@ -54,5 +56,9 @@ def test_a_parser_writes_the_treebanks_forms_and_is_scored_on_the_words_of_gold(
     first, second = parser.parse([typed, form])
     assert first == second
     assert [word for _, word in leaves(parse_tree(first))] == form.split(" ")
-    (text,) = decode(parser.translator(), [typed]).texts
+    translator = parser.translator()
+    (text,) = decode(translator, [typed]).texts
     assert [word for _, word in leaves(parse_tree(text))] == typed.split(" ")
+    gold = ["(TOP (S (NP (DT the) (NN door)) (VP (VBZ opens)) (. .)))"]
+    both = [loss_scores(translator, parser.config, [line], gold)[0] for line in (typed, form)]
+    assert [score.score for score in both[0]] == [score.score for score in both[1]]
