@@ -93,4 +93,4 @@ def test_a_feed_forward_network_starts_with_glorot_uniform_matrices():
         drawn = np.asarray(params[name]["kernel"])
         assert 0.99 * bound < np.abs(drawn).max() <= bound
         assert drawn.std() == pytest.approx(bound / math.sqrt(3), rel=0.03)  # of 4,096 draws
-        assert not params[name]["bias"].any()
+        assert not np.asarray(params[name]["bias"]).any()
