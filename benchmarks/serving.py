@@ -42,8 +42,12 @@ from jax_transformer.serving.service import Service
 
 for _name in ("workdir", "checkpoint", "source", "lines", "beam_size", "compute_type"):
     flags.declare_key_flag(_name)
-flags.DEFINE_multi_integer("clients", [1, 8, 64], "Clients at once, each with its connection.")
-flags.DEFINE_float("seconds", 20.0, "Time that each number of clients is measured.")
+flags.DEFINE_multi_integer(
+    "clients", [1, 8, 64], "Clients at once, each with its connection.", lower_bound=1
+)
+flags.DEFINE_float(
+    "seconds", 20.0, "Time that each number of clients is measured.", lower_bound=0.1
+)
 flags.DEFINE_integer(
     "soak", None, "Send so many requests, and show the server's memory instead.", lower_bound=10
 )

@@ -19,7 +19,7 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from jax_transformer import __version__
-from jax_transformer.config import SETTINGS
+from jax_transformer.config import FREE_SETTINGS, SETTINGS
 from jax_transformer.data.text import decode_lines
 from jax_transformer.errors import OURS, InputError
 from jax_transformer.files import check_regular, naming
@@ -47,8 +47,15 @@ OUT_OF_MEMORY = (
     "decoding lower decoding.beam_size or decoding.batch_tokens, or take a smaller model"
 )
 
+_SPACE = "; free some space and run the same command again"
+_RIGHTS = "; give a path where you may read and write"
 REMEDIES = {
-    errno.ENOSPC: "; free some space and run the same command again",
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.EROFS: _RIGHTS,
+    errno.ENAMETOOLONG: "; give a shorter name",
     errno.EEXIST: "; a file is in the way of a folder, so give another path",
     errno.ENOTDIR: "; a file is in the way of a folder, so give another path",
 }
@@ -135,12 +142,12 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         _check_given()
     except flags.UnrecognizedFlagError as error:
         message = _unknown_flag(error.flagname, [name for name in FLAGS if len(name) > 1])
-    except flags.Error as error:
-        message = f"{' '.join(str(error).split())} (see --help)"
     except InputError as error:
         message = str(error)
     except UnicodeDecodeError as error:  # an argument cannot raise it
         message = f"--flagfile: expected a file in UTF-8, found {error}; save it in UTF-8"
+    except (flags.Error, ValueError) as error:  # absl's own --stderrthreshold raises the second
+        message = f"{' '.join(str(error).split())} (see --help)"
     except (SystemExit, BrokenPipeError):  # after --help; absl would end with 1
         sys.exit(command(lambda: None)(argv[:1]))
     else:
@@ -163,7 +170,16 @@ def _unknown_flag(flag: str, known: Sequence[str]) -> str:
     """Return one line about a flag that is not known; it may be a setting, or a mistyping."""
     name = flag.lower().replace("-", "_").replace(".", "_")
     meant = OURS.get(name, name)
-    settings = [s for s in SETTINGS if meant in (s.replace(".", "_"), s.partition(".")[2])]
+    leaves = [s.partition(".")[2] for s in SETTINGS]
+    meant = name if name in leaves else meant
+    settings = [
+        setting
+        for setting, leaf in zip(SETTINGS, leaves, strict=True)
+        if meant in (setting.replace(".", "_"), leaf)
+        # Commands without --experiment change what a trained model may change.
+        and ("experiment" in known or setting.startswith(FREE_SETTINGS))
+        and "set" in known
+    ]
     near = difflib.get_close_matches(meant, known, n=1)
     ours = f"--set={settings[0]}=VALUE" if settings else f"--{near[0]}" if near else ""
     return f"--{flag}: there is no such flag; " + (

@@ -61,7 +61,8 @@ define_integer(
     "bootstrap",
     None,
     "Number of bootstrap resamples for 95% intervals of BLEU and chrF, such as 1000.",
-    lower_bound=2,
+    lower_bound=40,  # 95% of fewer are all
+    upper_bound=10_000,  # sacreBLEU holds the statistics of all at once
 )
 
 
@@ -73,6 +74,11 @@ def main() -> None:
     split, sources, references = text.name, text.sources, text.references
     check_not_blank(sources, split)
     folder.read_results()  # so that a damaged file is found before the long work
+    if not os.access(folder.path, os.W_OK):
+        raise InputError(
+            f"{folder.path}: expected a folder to write scores into, found one that you may not "
+            "write to; copy it, or score it in Python with model.evaluate"
+        )
     prepare_process(searches=True)
     from jax_transformer.runs.load import load
 

@@ -13,6 +13,7 @@ Scores at the beginning of lines, as experiments.translate --scores writes them,
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator
 
 from experiments import cli
@@ -73,6 +74,8 @@ def _count(sources: str) -> int | None:
 def _pairs(sources: str) -> Iterator[tuple[str, str]]:
     """Yield (source, target), each source as often as it has translations."""
     name = FLAGS.target or "standard input"
+    if not FLAGS.target and sys.stdin and sys.stdin.isatty():
+        logger.info("score       type a translation, then Enter; Ctrl-D ends")
     targets = _without_scores(read_lines(name) if FLAGS.target else cli.input_lines(), name)
     each = "a line" if FLAGS.n_best == 1 else f"{FLAGS.n_best} lines"
     number = 0

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import errno
 import logging
 import reprlib
 from collections.abc import Iterable, Iterator
@@ -62,6 +63,7 @@ THEIRS = {
     "target_language": "target_lang tgt_lang",
     "vocabulary_size": "vocab_size",
 }
+_MOST_NAMES = 80  # that a message lists
 OURS = {name: ours for ours, names in THEIRS.items() for name in names.split()}
 
 
@@ -81,14 +83,15 @@ def damage_named(path: str | Path, expected: str, remedy: str = "fetch it again"
     """Raise InputError for each exception of a block that reads a file, missing or damaged.
 
     Libraries raise a dozen kinds for damaged files, MemoryError and SyntaxError too. Other errors
-    of the system, such as a disk that fails, are left.
+    of the system, such as a disk that fails or is full, are left.
     """
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        if getattr(error, "filename", None) and not isinstance(error, FileNotFoundError):
+        named = getattr(error, "filename", None) and not isinstance(error, FileNotFoundError)
+        if named or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
             raise
         found = " ".join(f"{error}".split()) or type(error).__name__
         raise InputError(
@@ -119,7 +122,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     leaves = {candidate: candidate.rpartition(".")[2] for candidate in known}
     leaves = {candidate: leaf for candidate, leaf in leaves.items() if not leaf.isdecimal()}
     leaf = name.rpartition(".")[2]
-    leaf = OURS.get(leaf, leaf)
+    leaf = leaf if leaf in leaves.values() else OURS.get(leaf, leaf)
     nearest = difflib.get_close_matches(leaf, leaves.values(), n=1)
     meant = (
         [candidate for candidate in leaves if leaves[candidate] == leaf]
@@ -127,7 +130,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         or difflib.get_close_matches(name, known, n=1)
         or [candidate for candidate in leaves if leaves[candidate] in nearest]
     )
-    return f"; did you mean {' or '.join(meant)}?" if meant else f"; known: {', '.join(known)}"
+    if meant:
+        return f"; did you mean {' or '.join(meant)}?"
+    more = f" and {len(known) - 10:,} more" if len(known) > _MOST_NAMES else ""
+    return f"; known: {', '.join(known[:10] if more else known)}{more}"
 
 
 def install_command(extra: str) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import stat
+import zipfile
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 DESCRIPTORS = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 _POINTER = re.compile(rb"(?:\xef\xbb\xbf)?version https://[\w.-]+\.github\.com/spec/v\d+\r?\n")
+_MOST_PACKED = 100  # bytes that one byte of a zip may stand for
 _LARGEST_POINTER = 1024  # bytes; a larger file is not a pointer
 
 
@@ -116,8 +118,13 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)  # still there only after an interruption or a full disk
+    except OSError as error:
+        if error.filename == str(partial):
+            error.filename = str(path)
+        raise
+    finally:  # it is still there only after an interruption or a full disk
+        with contextlib.suppress(OSError):
+            partial.unlink()
 
 
 @contextlib.contextmanager
@@ -153,6 +160,19 @@ def whole_folder(path: Path) -> Iterator[Path]:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         shutil.rmtree(building, ignore_errors=True)
+
+
+def check_packed(archive: zipfile.ZipFile, size: int) -> None:
+    """Raise ValueError if a zip of `size` bytes would become very large, or hides how large.
+
+    Python reads other methods than deflate a whole block at a time, whatever the zip says.
+    """
+    methods = {member.compress_type for member in archive.infolist()}
+    if methods - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise ValueError("parts that are packed by another method than deflate")
+    whole = sum(member.file_size for member in archive.infolist())
+    if whole > _MOST_PACKED * size:
+        raise ValueError(f"{whole:,} bytes that were packed into few")
 
 
 def remove_partial(paths: Iterable[Path]) -> None:

@@ -248,6 +248,8 @@ def start_processes(
     # Its handler of SIGTERM would replace Python's default, and swallow the signal.
     jax.config.update("jax_enable_preemption_service", False)
     sys.excepthook = _end_with_traceback
+    if not process:
+        logger.info("processes   waiting for the others, up to five minutes ...")
     try:
         with _without_proxies():
             jax.distributed.initialize(

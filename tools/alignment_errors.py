@@ -10,6 +10,7 @@ import argparse
 
 import jax_transformer as jt
 from jax_transformer.demo import SPLITS, sentence_pairs
+from jax_transformer.errors import InputError
 from jax_transformer.evaluation.alignment_error_rate import alignment_error_rate, parse_gold
 from tools.demo.gold_alignments import gold_lines
 
@@ -23,7 +24,10 @@ def main() -> None:
     parser.add_argument("--checkpoint")
     parser.add_argument("--split", choices=SPLITS, default="test")
     flags = parser.parse_args()
-    model = jt.load(flags.workdir, flags.checkpoint)
+    try:
+        model = jt.load(flags.workdir, flags.checkpoint)
+    except InputError as mistake:
+        parser.error(str(mistake))
     sources, targets = zip(*sentence_pairs(flags.split), strict=True)
     print(f"{model.description}; AER in % on {len(sources):,} pairs", flush=True)
     gold = list(map(parse_gold, gold_lines(flags.split)))  # takes a while

@@ -17,6 +17,7 @@ import numpy as np
 
 import jax_transformer as jt
 from jax_transformer.demo import sentence_pairs
+from jax_transformer.errors import InputError
 from jax_transformer.viewer.live_page import live_content
 
 FILE = Path(__file__).parents[1] / "docs" / "live" / "demo.json.xz"
@@ -27,7 +28,10 @@ def main() -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description="Write the model that the site runs.")
     parser.add_argument("--workdir", required=True)
-    model = jt.load(parser.parse_args().workdir)
+    try:
+        model = jt.load(parser.parse_args().workdir)
+    except InputError as error:
+        parser.error(str(error))
     content = live_content(model, model.config.decoding)
     rows = np.frombuffer(base64.b64decode(content["weights"]), "<f2").reshape(-1, ROW)
     scales = np.abs(rows).max(axis=1, keepdims=True).astype("<f4") / 127

@@ -1,5 +1,6 @@
 """Moses' tokenizer, as fairseq and Hugging Face call it in its port to Python, sacremoses."""
 
+import re
 import unicodedata
 from functools import cache
 from typing import Any
@@ -75,6 +76,8 @@ def tokenizer(language: str) -> Any:
     # whole process waits for.
     lower, letters = frozenset(made.IsLower), frozenset(made.IsAlpha)
     made.islower = lambda text: lower.issuperset(text)
+    # From each DOT of a row, its rule would look for the end of the row.
+    made.MULTIDOT_MARKER = re.compile(r"(?<!DOT)(?:DOT)+MULTI")
     made.isanyalpha = lambda text: not letters.isdisjoint(text)
     return made
 

@@ -93,8 +93,8 @@ def text_lines(folder: DataFolder, split: str) -> tuple[list[str], list[str]]:
     if left_out or not all(path.exists() for path in paths):
         other = ", --split=dev" if split == "test" and folder.text("dev", "source").exists() else ""
         raise InputError(
-            f"{folder.path}: expected the text of {split}, found none; give --source and "
-            f"--reference{other}, or train with that split"
+            f"{folder.path}: expected the text of {split}, found none; give --reference, "
+            f"and --source for a translation{other}, or train with that split"
         )
     remedy = "put back a copy, or let experiments.train write it again"
     contents = [io.BytesIO(folder.manifest.content(path, remedy)) for path in paths]

@@ -17,7 +17,7 @@ from typing import Any
 from jax_transformer.data.scripts import is_blank
 from jax_transformer.data.sources import Corpus, Pairs
 from jax_transformer.data.text import SIDES, file_fingerprint
-from jax_transformer.errors import InputError, install_command
+from jax_transformer.errors import InputError, damage_named, install_command
 from jax_transformer.files import expanded, read_json
 
 DATASETS = {"wmt14-en-de": "wmt14_translate/de-en", "wmt14-en-fr": "wmt14_translate/fr-en"}
@@ -28,6 +28,7 @@ FEATURES = [
 ]
 _CLASS_NAMES = "pythonClassName", "python_class_name"
 _ROWS = 1_000  # rows read together
+_PREPARED = "data that tensorflow-datasets has prepared"
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
@@ -95,7 +96,8 @@ class TfdsCorpus(Corpus):
                 f"--data_dir={shlex.quote(str(self.data_dir))}"
             )
         _check_features(folder / "features.json")
-        builder = _tensorflow_datasets().builder_from_directory(folder)
+        with damage_named(folder, _PREPARED, "prepare it again"):
+            builder = _tensorflow_datasets().builder_from_directory(folder)
         form = builder.info.file_format
         if form is None or form.value != "array_record":
             raise InputError(
@@ -117,7 +119,9 @@ class TfdsCorpus(Corpus):
 
     def _texts(self, split: str, source: Any, rows: Sequence[int]) -> Pairs:
         for some in (rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS)):
-            for row, record in zip(some, source.__getitems__(some), strict=True):
+            with damage_named(self.folder() or self.data_dir, _PREPARED, "prepare it again"):
+                records = source.__getitems__(some)
+            for row, record in zip(some, records, strict=True):
                 try:
                     english, other = (record[key].decode("utf-8") for key in ("en", self.language))
                 except UnicodeDecodeError as error:

@@ -16,14 +16,18 @@ from jax_transformer.config import Config
 from jax_transformer.data.moses import MOSES_LANGUAGES
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError, damage_named, did_you_mean
-from jax_transformer.files import check_regular, expanded, remove_partial, whole_folder
+from jax_transformer.files import (
+    check_packed,
+    check_regular,
+    expanded,
+    remove_partial,
+    whole_folder,
+)
 
 if TYPE_CHECKING:
     from jax_transformer.formats.imported import ImportedModel
     from jax_transformer.runs.model import TrainedModel
     from jax_transformer.runs.run_dir import RunFolder
-
-_MOST_PACKED = 100  # bytes that one byte of a zip may stand for
 
 logger = logging.getLogger(__name__)
 
@@ -220,9 +224,7 @@ def _unpacked(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as temporary:
         try:
             with damage_named(path, "a whole zip"), zipfile.ZipFile(path) as archive:
-                size = sum(member.file_size for member in archive.infolist())
-                if size > _MOST_PACKED * path.stat().st_size:
-                    raise ValueError(f"{size:,} bytes that were packed into few")
+                check_packed(archive, path.stat().st_size)
                 archive.extractall(temporary)
         except OSError as error:
             raise OSError(error.errno, error.strerror or str(error), str(path)) from None

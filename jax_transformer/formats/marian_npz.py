@@ -6,6 +6,7 @@ a table of pieces.
 
 import io
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -16,7 +17,7 @@ from jax_transformer.config import DecodingConfig, ModelConfig
 from jax_transformer.data.vocabularies.piece_table import PieceTable
 from jax_transformer.data.vocabularies.sentencepiece import read_sentencepiece
 from jax_transformer.errors import InputError, damage_named, located, shown
-from jax_transformer.files import read_bytes
+from jax_transformer.files import check_packed, read_bytes
 from jax_transformer.formats import layout
 from jax_transformer.formats.imported import (
     Accepted,
@@ -177,6 +178,8 @@ def read_npz(path: Path) -> Arrays:
     """Return the arrays of a NumPy archive by name; pickles are refused."""
     with damage_named(path, "an archive of arrays (.npz)", "copy it again"):
         content = io.BytesIO(read_bytes(path))
+        with zipfile.ZipFile(content) as zipped:
+            check_packed(zipped, content.getbuffer().nbytes)
         with np.load(content, allow_pickle=False) as archive:  # noqa: TID251, pickles are refused
             # macOS adds members of its own when somebody packs the archive again.
             names = [name for name in archive.files if not name.startswith("__MACOSX/")]

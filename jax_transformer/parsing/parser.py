@@ -103,14 +103,11 @@ class Parser(LineSearch):
     def read(self, lines: Sequence[Line]) -> list[Sentence]:
         """Return the words of each line; words beyond the maximum are left over, with a warning."""
         sentences = [self._sentence(line) for line in lines]
-        for sentence in sentences:
-            if sentence.rest:
-                warn(
-                    [sentence.line.place],
-                    f"expected at most {self.max_source - 1:,} tokens, found more; parsed its "
-                    f"first {len(sentence.words):,} words, and put the other "
-                    f"{len(sentence.rest):,} after their tree as {self._common_tag}",
-                )
+        warn(
+            [sentence.line.place for sentence in sentences if sentence.rest],
+            f"expected at most {self.max_source - 1:,} tokens, found more; parsed the first words "
+            f"alone, and put the others after their tree as {self._common_tag}",
+        )
         return [*sentences]
 
     def written(self, sentence: Any, found: Sequence[Hypothesis]) -> list[Translation | None]:

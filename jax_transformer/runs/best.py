@@ -95,8 +95,8 @@ def best_checkpoint(folder: RunFolder, run: Run) -> int:
         kept = run.config.training.keep_best
         found = "training.keep_best=none" if kept == "none" else "no evaluated step"
         raise InputError(
-            f"{folder.address}: expected a run that keeps its best step, found {found}; train with "
-            "--set training.keep_best=bleu, or give another checkpoint"
+            f"{folder.address}: expected a run that keeps its best step, found {found}; give "
+            "another checkpoint, or train a new run with training.keep_best"
         )
     return best.step
 

@@ -89,8 +89,8 @@ def load(
         )
         if not same:
             raise InputError(
-                f"{run}: expected the task and the vocabulary of {paths[0]}, found others; "
-                "train it with --vocabulary of that run"
+                f"{run}: expected the task and the vocabulary of {paths[0]}, found others; train "
+                "it with --vocabulary of that run, or a parser on the same trees"
             )
     return TrainedEnsemble(members, tuple(weight / sum(relative) for weight in relative))
 

@@ -236,6 +236,11 @@ def _of_run(name: str, paths: tuple[str, ...]) -> Files:
     if others or not os.path.isdir(path):
         return {name: paths}
     folder = RunFolder(path)
+    if folder.run is None:
+        raise InputError(
+            f"--{name}={path}: expected a file, or the folder of a run, found a folder without a "
+            "config.json; name the file in it"
+        )
     theirs = {n: path for n, path in vocabularies_of(folder).items() if n in VOCABULARY_FILES}
     if name != "vocabulary":  # one side's, which the run may have for both
         theirs = {name: theirs.get(name) or theirs["vocabulary"]}
@@ -277,6 +282,8 @@ def check_files(run: Run, folder: RunFolder | None = None) -> None:
                 f"in --{split}_source and {len(part.target)} in --{split}_target; give one of "
                 "each, in the same order"
             )
+        if isinstance(part, Text) and (same := {*part.source} & {*part.target}):
+            logger.warning(f"{split}: {min(same)} is both source and target: a copy")
 
 
 def check_same_model(config: Config, initial: RunFolder) -> None:

@@ -16,6 +16,8 @@ from jax_transformer.errors import OURS, did_you_mean
 MOST_LINES = 256  # of a request
 MOST_CHARACTERS = 10_000  # of a line
 MOST_SAMPLES = 64
+MOST_LETTERS = 100  # of all phrases of `without`, whose automaton takes seconds
+MOST_WEIGHTS = 2_000_000  # of an attention page, which has 20 MB then
 MOST_OUTPUTS = 2_048  # of a request: lines, or sentences, times outputs of each
 
 Line = Annotated[str, Field(max_length=MOST_CHARACTERS)]
@@ -46,7 +48,7 @@ def wrong_value(error: Any, known: Mapping[str, FieldInfo]) -> str:
     if error["type"] == "extra_forbidden":
         if (ours := OURS.get(name, name)) in DecodingConfig.__dataclass_fields__:
             return f"{where}set when the server starts, with --set decoding.{ours}=VALUE"
-        return f"{where}this path has no such option{did_you_mean(name.lower(), known)}"
+        return f"{where}this path has no such option{did_you_mean(name[:40].lower(), known)}"
     found = "none" if error["input"] is None else json.dumps(error["input"])[:40]
     if name == "body":
         needed = ", ".join(name for name, field in known.items() if field.is_required())

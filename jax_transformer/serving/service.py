@@ -23,8 +23,10 @@ from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.trained import Trained, pairs_of
 from jax_transformer.serving.batcher import Batcher
 from jax_transformer.serving.schemas import (
+    MOST_LETTERS,
     MOST_OUTPUTS,
     MOST_SAMPLES,
+    MOST_WEIGHTS,
     AttentionRequest,
     ModelDescription,
     Output,
@@ -145,10 +147,25 @@ class Service:
             target = found[0].text if found else ""
         else:
             single_line(target, "target")
+        await self._read(partial(self._check_page, source, target))
         item = source, target.strip(), request.target is not None
         work = Work(self._attention_pages, (), object())  # pages are large: none waits for another
         (page,) = await self._submit(work, [item], follows=request.target is None)
         return page
+
+    def _check_page(self, source: str, target: str) -> None:
+        """Raise InputError for a page of so many weights that writing it would take seconds."""
+        config, model = self.model.config.model, self.model
+        rows, columns = (
+            len(vocabulary.encode(text)) + 1
+            for vocabulary, text in ((model.target_vocabulary, target), (model.vocabulary, source))
+        )
+        count = config.num_layers * columns**2 + config.num_decoder_layers * rows * (rows + columns)
+        if (count := count * config.num_heads) > MOST_WEIGHTS:
+            raise InputError(
+                f"source: expected a sentence whose page has at most {MOST_WEIGHTS:,} attention "
+                f"weights, found {count:,}; give a shorter one"
+            )
 
     async def _outputs(self, lines: Sequence[str], request: Request) -> list[list[Translation]]:
         return await outputs.outputs(self.translator, lines, request, self._do, data=self.data)
@@ -166,6 +183,11 @@ class Service:
         request = lines[0].request if lines else Request()
         if request.prefixes:
             await self._read(partial(self.translator.encoded_prefixes, lines))
+        if (letters := sum(map(len, request.without))) > MOST_LETTERS:
+            raise InputError(
+                f"without: expected at most {MOST_LETTERS} characters together, found {letters}; "
+                "give fewer or shorter phrases"
+            )
         if request.without:  # an automaton of long phrases takes seconds, and is kept
             await self._read(partial(self.translator.phrases_for, request.without))
         remedy = "make it shorter, or split it; split_sentences does that for translations"

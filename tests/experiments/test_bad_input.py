@@ -1,5 +1,6 @@
 """Bad input to the commands: one line that names it, exit status 2, nothing changed or written."""
 
+import errno
 import json
 import logging
 import os
@@ -20,7 +21,8 @@ from letters import letters
 from small_run import write_run
 
 from experiments import cli
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, damage_named
+from jax_transformer.files import whole_file
 
 ODD = "\x1b]0;owned\x07\x9b31m\x7f"  # sets the title of a window, then red letters
 SHOWN = r"\x1b]0;owned\x07\x9b31m\x7f"
@@ -334,7 +336,7 @@ def test_a_device_that_is_not_here_is_one_line(places):
             2,
             "memory ran out: RESOURCE_EXHAUSTED: no 9 bytes; in training lower",
         ),
-        (PermissionError(13, "Permission denied", "/a\nfile"), 2, "/a file: Permission denied"),
+        (PermissionError(13, "Permission denied", "/a\nb"), 2, "/a b: Permission denied; give a"),
         (KeyboardInterrupt(), 128 + signal.SIGINT, "interrupted"),
         (BrokenPipeError(), 128 + signal.SIGPIPE, None),
     ],
@@ -348,6 +350,34 @@ def test_what_a_program_meets_is_one_line_and_an_exit_status(caplog, raised, cod
 
     assert main(["command"]) == code
     assert [message[: len(line or "")] for message in caplog.messages] == [line] * bool(line)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "meant"),
+    [
+        ("translate", "--batch_size=16", "--set=decoding.batch_tokens=VALUE"),
+        ("train", "--batch_size=16", "--set=training.batch_tokens=VALUE"),
+        ("train", "--length_penalty=length", "--set=decoding.length_penalty=VALUE"),
+        ("average", "--average_last=3", None),  # it takes no settings
+        ("translate", "--max_length=100", None),  # which cannot change any more
+    ],
+)
+def test_a_setting_is_suggested_where_it_can_be_given(command, flag, meant, tmp_path):
+    error = only_error(command, f"--workdir={tmp_path}", flag)
+    assert error.endswith(f"did you mean {meant}?") if meant else "--set" not in error
+
+
+def test_no_level_of_log_lines_is_one_line(tmp_path):
+    assert "loud" in only_error("average", f"--workdir={tmp_path}", "--stderrthreshold=loud")
+
+
+def test_a_full_disk_is_not_a_damaged_file(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError, match="No space"), damage_named(tmp_path, "a whole zip"):
+        raise full
+    with pytest.raises(OSError, match="too long") as caught, whole_file(tmp_path / ("a" * 250)):
+        pass
+    assert caught.value.filename == str(tmp_path / ("a" * 250))  # not the unfinished file
 
 
 def test_a_bug_is_shown_without_starting_the_devices(monkeypatch):

@@ -161,6 +161,9 @@ def test_what_is_wrong_in_a_package_is_named_by_its_own_path(package, tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("model.bin", b"\0" * 10_000_000)
     assert "10,000,000 bytes" in refusal(read_model, "ctranslate2", path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("model.bin", b"abc")
+    assert "by another method than deflate" in refusal(read_model, "ctranslate2", path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("../outside", "x")
     assert str(path) in refusal(read_model, "ctranslate2", path)

@@ -173,6 +173,18 @@ def test_the_built_in_corpora_take_a_folder_that_was_begun_on_other_data(tmp_pat
         assert run.sources == Sources()
 
 
+def test_a_folder_that_is_no_run_and_a_copied_path_are_named(tmp_path, caplog):
+    text = tmp_path / "text"
+    text.write_text("a\n")
+    given = dict.fromkeys(("train_source", "train_target", "dev_source", "dev_target"), str(text))
+    folder = RunFolder(tmp_path / "run")
+    check_files(requested_run(folder, "base", None, [], given))
+    assert [line.partition(":")[0] for line in caplog.messages] == ["train", "dev"]
+    given["vocabulary"] = str(tmp_path)
+    message = refusal(requested_run, folder, "base", None, [], given)
+    assert message.startswith(f"--vocabulary={tmp_path}: expected a file, or the folder of a run")
+
+
 def test_development_text_alone_is_refused_where_all_text_would_be_wmt_s(tmp_path):
     text = tmp_path / "text"
     text.write_text("a\n")

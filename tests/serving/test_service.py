@@ -199,6 +199,15 @@ def test_an_ensemble_has_no_attention_page(model, small_run):
         assert service.describe().attention == has
 
 
+def test_what_would_take_the_server_seconds_is_refused(service, monkeypatch):
+    page = service.attention(AttentionRequest(source="the door", target="it rains"))
+    monkeypatch.setattr("jax_transformer.serving.service.MOST_WEIGHTS", 10)
+    with pytest.raises(InputError, match=r"^source: .* at most 10 attention weights, found \d+"):
+        together(page)
+    with pytest.raises(InputError, match=r"^without: .* 100 characters together, found 120"):
+        together(service.translate(asked(lines=["a"], without=["b" * 40] * 3)))
+
+
 def test_line_breaks_that_the_model_writes_are_spaces_on_the_attention_page(service, monkeypatch):
     async def broken(lines: Any, request: Any) -> list[list[Translation]]:
         return [[Translation("it\u2028rains\x85\x0b", 0.0, 0.0, 1)] for _ in lines]

@@ -25,7 +25,7 @@ from jax_transformer.files import encode_json
 END = "</w>"  # the end of a word in a learned merge
 _NEVER = 1 << 62  # the rank of a pair that was not learned
 _MOST_CACHED = 1 << 20  # words
-_LONG_WORD = 100  # letters; a longer one is not cached
+_LONG_WORD = 40  # letters; a longer one is not cached
 
 Id = Annotated[int, Ge(0)]
 Pair = tuple[str, str]
