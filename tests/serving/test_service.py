@@ -205,7 +205,7 @@ def test_what_would_take_the_server_seconds_is_refused(service, monkeypatch):
     with pytest.raises(InputError, match=r"^source: .* at most 10 attention weights, found \d+"):
         together(page)
     with pytest.raises(InputError, match=r"^without: .* 100 characters together, found 120"):
-        together(service.translate(asked(lines=["a"], without=["b" * 40] * 3)))
+        together(service.outputs(asked(lines=["a"], without=["b" * 40] * 3)))
 
 
 def test_line_breaks_that_the_model_writes_are_spaces_on_the_attention_page(service, monkeypatch):
