@@ -155,7 +155,7 @@ def define_text_flags() -> None:
 def define_seed() -> None:
     """Define --seed."""
     # JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
-    meaning = "Random seed of parameters, dropout and data order."
+    meaning = "Random seed of parameters, dropout and data order; in a run folder that of the run."
     define_integer("seed", 1, meaning, lower_bound=0, upper_bound=2**32 - 1)
 
 

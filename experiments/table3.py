@@ -63,7 +63,7 @@ def main() -> int:
             f"--workdir={FLAGS.workdir}: an address cannot be written to; give a local folder"
         )
     for change in FLAGS.set:
-        if change.startswith(("training.average_last=", "training.keep_best=")):
+        if change.partition("=")[0].strip() in ("training.average_last", "training.keep_best"):
             raise InputError(
                 f"--set {change} cannot be combined with this command, whose table describes the "
                 "last parameters; remove it"

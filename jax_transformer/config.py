@@ -149,7 +149,8 @@ class ModelConfig(Declared):
     tie_embeddings: Annotated[
         bool,
         Meaning(
-            "source, target and pre-softmax share a matrix (§3.4); in parsing only the last two"
+            "source, target and pre-softmax share a matrix (§3.4); with two vocabularies, "
+            "as in parsing, only the last two"
         ),
     ] = True
     tie_source: Annotated[
@@ -204,7 +205,7 @@ class TrainingConfig(Declared):
         Positive,
         Meaning(
             "maximum number of source tokens, and of target tokens, in a batch on all devices, "
-            "padding included"
+            "padding included; at least one row for each device and part"
         ),
     ] = 25_000
     accumulate: Annotated[
@@ -490,8 +491,9 @@ class Config(Declared):
         ),
         Rule(
             lambda config: _parses(config) and config.decoding.max_extra_length < 3,
-            "decoding.max_extra_length={decoding.max_extra_length} is too short for a tree, which "
-            "has up to three labels more than words, the end mark included; set it to 3 or more",
+            "decoding.max_extra_length={decoding.max_extra_length} is too short for a tree: even "
+            "the smallest has three labels more than words, the end mark included; set it to 3 or "
+            "more",
         ),
         Rule(
             lambda config: (
@@ -590,7 +592,7 @@ def override_free(config: Config, *assignments: str) -> Config:
     """
     changed = override(config, *assignments)
     for assignment in assignments:
-        if not assignment.startswith(FREE_SETTINGS):
+        if not assignment.strip().startswith(FREE_SETTINGS):
             raise InputError(
                 f"--set {assignment}: this setting cannot change after training; only decoding.*, "
                 "data.bleu_*, data.source_language and data.target_language can; remove it"

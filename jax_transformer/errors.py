@@ -63,6 +63,7 @@ THEIRS = {
     "target_language": "target_lang tgt_lang",
     "vocabulary_size": "vocab_size",
 }
+_OF_DISKS = errno.ENOSPC, errno.EDQUOT, errno.EIO
 _MOST_NAMES = 80  # that a message lists
 OURS = {name: ours for ours, names in THEIRS.items() for name in names.split()}
 
@@ -91,7 +92,7 @@ def damage_named(path: str | Path, expected: str, remedy: str = "fetch it again"
         raise
     except Exception as error:
         named = getattr(error, "filename", None) and not isinstance(error, FileNotFoundError)
-        if named or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        if named or (isinstance(error, OSError) and error.errno in _OF_DISKS):
             raise
         found = " ".join(f"{error}".split()) or type(error).__name__
         raise InputError(

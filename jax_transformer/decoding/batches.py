@@ -55,7 +55,8 @@ class Batches:
     """The shapes that token ids are batched into.
 
     vocabularies: the source's and the target's. max_source, max_target: tokens at most, with EOS.
-    tokens: the maximum number of source tokens, padding included, in a batch.
+    tokens: the number of source tokens, padding included, in a full batch, before its rows are
+      rounded up to a multiple of the devices.
     devices: the number that divides the rows of each batch.
     compile_tokens: the number of tokens of padding that cost as much as compiling for one more
       length. A length of BETWEEN is used once as much padding as that would have been saved by it.

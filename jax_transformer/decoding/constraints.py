@@ -4,7 +4,7 @@ A mask is an automaton: it has a state for each hypothesis, and gives the tokens
 `masked_search` puts masks around a search, which does not depend on them: they travel in its state,
 and forbidden tokens get -inf after the log-softmax. Log P stays the model's own, not renormalized.
 `CONSTRAINTS` makes options of masks: a new one is its mask, a row of that table, and a field of
-`request.Request`. Pure.
+`request.Request` and of `request.TextOptions`. Pure.
 
 Axes: B sentences, N = B M hypotheses or samples, P tokens of a prefix, T output positions,
 V vocabulary.

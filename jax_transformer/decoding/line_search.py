@@ -151,10 +151,10 @@ class LineSearch(ABC):
 
     Samples are drawn in batches of no more hypotheses than those of a search, or of one line.
 
-    Three attributes may be set. advance: a function that is called with the number of lines done
-    since its last call. sample_counts: the numbers of samples to compile searches for; the next
-    larger one is drawn. keeps_words: True for lines of a corpus, whose words trees have as they are
-    typed.
+    Five attributes may be set. batches: the shapes of batches. params: the parameters. advance: a
+    function that is called with the number of lines done since its last call. sample_counts: the
+    numbers of samples to compile searches for; the next larger one is drawn. keeps_words: True for
+    lines of a corpus, whose words trees have as they are typed.
     """
 
     usual_ratio: float  # output tokens per source token; enough for most searches

@@ -1,8 +1,8 @@
 """§6.1 Decoding options, declared once: one `Request` is asked of a command, a method or a server.
 
-The flags of `translate`, the keywords of `TrainedModel.translate`, the server's schema and the
-table in docs/decoding.md are made from it. A new constraint is a field here and a row of
-`constraints.CONSTRAINTS`.
+The flags of `translate` and the server's schema are made from it; a test compares the keywords in
+`TextOptions` and `Options`, and the table in docs/decoding.md. A new constraint is a field here and
+in `TextOptions`, a row of `constraints.CONSTRAINTS`, and a row of that table.
 """
 
 from collections.abc import Mapping, Sequence

@@ -144,8 +144,8 @@ class TrainedModel(Trained):
         The result has for each pair a list of (source word, target word), counted from 0. Words
         are separated by spaces; in scripts that put none between words, each letter is a word.
         Each target word belongs to one source word; a blank side gives []. Words after the first
-        config.data.max_length tokens of a source, or after the first config.data.max_length +
-        config.decoding.max_extra_length tokens of a target, have no partner.
+        config.data.max_length - 1 tokens of a source, or after the first config.data.max_length +
+        config.decoding.max_extra_length - 1 tokens of a target, have no partner.
 
         Raises InputError for one str in place of a list, lists of different lengths, a layer or
         head that the model does not have, or a run that parses.

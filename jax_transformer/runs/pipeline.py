@@ -153,7 +153,7 @@ def _same(one: Params, other: Params) -> bool:
 class Outcome(NamedTuple):
     """The end of `train_run`."""
 
-    stopped_by: signal.Signals | None  # None if the run is trained to its last step
+    stopped_by: signal.Signals | None  # None if no signal ended training
     text: str  # the results, or how to continue; empty on all processes but the first
 
 

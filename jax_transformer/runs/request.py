@@ -48,9 +48,9 @@ def requested_run(
     """Return the run that is asked for in a folder. Raises InputError for what does not fit.
 
     Without an experiment it is the folder's own run with changes; in a new folder that which
-    `init_from` names, or the demo. With an experiment it is a new run, which takes only its files
-    and its seed from the folder. changes: settings, as in "model.d_k=16". given: the paths of text,
-    trees, vocabularies and of the initial model.
+    `init_from` names, or the demo. With an experiment it is a new run, which takes its files,
+    its seed and its initial model from the folder. changes: settings, as in "model.d_k=16". given:
+    the paths of text, trees, vocabularies and of the initial model.
     """
     folder.mend_manifest()
     check_trainable(folder)

@@ -109,7 +109,9 @@ class Run(Declared):
         return {name: getattr(self, name) for name in names} | fixed | origin
 
     def is_regular(self, step: int) -> bool:
-        """Return True if a run that nobody stops saves this step; only such steps are averaged.
+        """Return True if a run that nobody stops saves this step.
+
+        Only such steps are averaged, and that with which on_metrics ended training.
 
         If checkpoints are saved by the clock, every step counts: the step does not show why it was
         saved.
@@ -259,7 +261,7 @@ class RunFolder(DataFolder):
         return self._steps(self.checkpoints)
 
     def averaged_steps(self) -> list[int]:
-        """Return the last steps of the averaged models, ascending."""
+        """Return the numbers of the averaged models, ascending."""
         return self._steps(self.averaged)
 
     def _steps(self, folder: Path) -> list[int]:

@@ -121,7 +121,10 @@ class Parsing(_Task):
         check_words(sources, references[0])
 
     def needed(self, sources: Sources, experiment: str) -> list[str]:
-        """Return the flags of trees, none of which may stand beside --treebank_dir."""
+        """Return the flags of trees that are needed.
+
+        Raises InputError for other than extra trees beside --treebank_dir.
+        """
         spare = [f"--{name}" for name in TREE_FILES[:3] if name in sources.flags()]
         if sources.treebank_dir and spare:
             raise InputError(

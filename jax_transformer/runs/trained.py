@@ -126,7 +126,8 @@ class Trained(ABC):
             parser.parse(["The old teacher gets up ."])     # ["(TOP (S (NP (DT The) ..."]
 
         sentences: a list of sentences, their words and punctuation with spaces between. Each
-          bracketing is a valid tree over exactly these words; a blank sentence gives "".
+          bracketing is a valid tree over these words, where signs that the training trees lack
+          have the Penn Treebank's forms, such as -LSB- for [; a blank sentence gives "".
         n_best, beam_size, alpha: as in `translate`; the `text` of a result is the bracketing.
 
         Raises InputError for one str in place of a list, n_best larger than the beam, or a run

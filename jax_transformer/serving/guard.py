@@ -87,7 +87,7 @@ class Metrics:
 class Guard:
     """An ASGI application around another one.
 
-    stopping: set it to True, and new requests get status 503.
+    stopping: set it to True, and new requests get status 503, but not those for /metrics.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Guard:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _is_local(self, headers: Headers, version: str) -> bool:
-        """Return True if the header Host names this machine, or is missing, as in no browser.
+        """Return True if the header Host names this machine, or HTTP/1.0 has none, as no browser.
 
         A page of another site can give its name this machine's address, and ask as if it were ours.
         """

@@ -2,6 +2,9 @@
 
 const { config, decoding, source, target } = data;
 const worker = new Worker(URL.createObjectURL(new Blob([byId("worker").textContent])));
+// Of browsers that cannot run the model, the reason, which stays on the page.
+let broken = Uint8Array.fromBase64 && self.Float16Array && RegExp.escape ? ""
+  : "This browser is too old for the model: it lacks Uint8Array.fromBase64, Float16Array or RegExp.escape.";
 const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 90;  // ms between pieces
 // The newest request: hypotheses by number, and the one whose path is shown.
 let search = { number: 0, nodes: [], tip: 0 };
@@ -52,19 +55,24 @@ function run(example) {
   const changed = dropped.size > 0 || Object.keys(usual).some((name) => chosen[name] !== usual[name]);
   const root = { token: target.bos_id, logProb: 0, children: [] };
   search = { number: search.number + 1, nodes: [root], tip: 0, times: [], example };
-  byId("status").textContent = byId("before").textContent = "";
+  byId("status").textContent = broken;
+  byId("before").textContent = "";
   byId("note").textContent = example?.note ?? "";
   byId("dropped").textContent = dropped.size ? `Dropped: ${[...dropped.values()].join("; ")}.` : "";
   worker.postMessage({ number: search.number, text, pause, settings, usual: changed && before });
+  if (shown.views.length) look({});  // with the heads that are dropped now
 }
 
 worker.onmessage = ({ data: report }) => {
   if (report.number !== search.number) return;
-  if (report.empty) byId("status").textContent = "There is nothing to read; type a sentence.";
-  else if (report.done) finish(report);
+  if (report.empty) {
+    byId("status").textContent = "There is nothing to read; type a sentence.";
+    byId("output").replaceChildren();
+    byId("attention").hidden = byId("beam").hidden = true;
+  } else if (report.done) finish(report);
   else grow(report);
 };
-worker.onerror = (event) => { byId("status").textContent = event.message; };
+worker.onerror = (event) => { byId("status").textContent = broken ||= event.message; };
 
 function grow({ read, written, best, milliseconds }) {
   read.forEach(({ id, ...rest }) => Object.assign(search.nodes[id], rest));
@@ -133,7 +141,7 @@ function viewsOf() {
 function drawPath(tip) {
   search.tip = tip;
   byId("beam").hidden = false;
-  byId("tree").replaceChildren(element("ul", {}, treeOf(0)));
+  byId("tree").replaceChildren(element("ul", {}, treeOf(0, new Set(path()))));
   byId("output").replaceChildren(...path().slice(1).map(({ token }, step) => {
     const text = textOf(target, token), button = element("button", { type: "button" }, text.trimStart());
     button.classList.toggle("space", text.startsWith(" ") && step > 0);
@@ -162,13 +170,13 @@ function drawCandidates(step) {
   }));
 }
 
-// A hypothesis and all that continue it, as an item of a list.
-function treeOf(id) {
+// A hypothesis and all that continue it, as an item of a list. onPath: the nodes of the path that is shown.
+function treeOf(id, onPath) {
   const { token, logProb, score, children } = search.nodes[id], text = textOf(target, token);
   const button = element("button", { type: "button", tabIndex: id === search.tip ? 0 : -1 },
     score === undefined ? text : `${text} ${score.toFixed(2)}`);
   button.title = `log P ${logProb.toFixed(2)}`;
-  button.classList.toggle("path", path().includes(search.nodes[id]));
+  button.classList.toggle("path", onPath.has(search.nodes[id]));
   button.classList.toggle("ended", score !== undefined);
   button.addEventListener("click", () => {
     if (!search.tokens || !id) return;
@@ -177,7 +185,8 @@ function treeOf(id) {
     byId("tree").querySelector("[tabindex='0']").focus();
   });
   const best = children.toSorted((a, b) => search.nodes[b].logProb - search.nodes[a].logProb);
-  return element("li", {}, button, ...(best.length ? [element("ul", {}, ...best.map(treeOf))] : []));
+  const items = best.map((child) => treeOf(child, onPath));
+  return element("li", {}, button, ...(items.length ? [element("ul", {}, ...items)] : []));
 }
 
 // Turn to the layer and head in which the piece that writes `word` attends most to the piece `attends`.
@@ -185,12 +194,14 @@ function lookFor({ view, word, attends }) {
   const { queries, keys, layers } = shown.views[view];
   let most = 0, found = null;
   layers.forEach((rows, layer) => rows.forEach((heads, index) => heads.forEach((weights, h) => {
+    if (dropped.has(`${nameOf(view, layer)} ${h}`)) return;
     weights.forEach((w, key) => {
       if (w <= most || queries[index].writes !== word || keys[key].text.trim() !== attends) return;
-      [most, found] = [w, { view, layer, head: h + 1, side: "queries", index, pinned: true }];
+      [most, found] = [w, { view, layer, head: h + 1, side: "queries", index, pinned: false }];
     });
   })));
-  if (found) look(found);  // else it is another translation
+  if (found) look(found);
+  else byId("note").textContent = "";  // of another translation
 }
 
 shown.isDropped = (head) => areDropped(picked(head));
@@ -246,4 +257,5 @@ for (const example of data.examples) {
 reset();
 worker.postMessage({ content: data });
 delete data.weights;
+byId("data").remove();
 byId("examples").querySelector("button")?.click();

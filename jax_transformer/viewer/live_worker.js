@@ -66,7 +66,11 @@ class Trained {
       };
       started = performance.now();
     }
-    const before = usual && [...this.search(tokens, usual)].at(-1).best;
+    let before = null;
+    for (const { best } of usual ? this.search(tokens, usual) : []) {
+      before = best;
+      yield null;  // nothing to draw, but a newer request may have come
+    }
     yield { done: true, tokens, isCut, encoder, before: before && tokensOf(before) };
   }
 }
@@ -87,6 +91,7 @@ async function answer(request) {
   for (const report of trained.reports(request)) {
     await new Promise((resume) => setTimeout(resume, due - performance.now()));
     if (request.number !== newest) return;  // a newer request has come
+    if (!report) continue;
     self.postMessage({ number: request.number, ...report });
     due = performance.now() + request.pause;
   }

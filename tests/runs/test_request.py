@@ -176,7 +176,8 @@ def test_the_built_in_corpora_take_a_folder_that_was_begun_on_other_data(tmp_pat
 def test_a_folder_that_is_no_run_and_a_copied_path_are_named(tmp_path, caplog):
     text = tmp_path / "text"
     text.write_text("a\n")
-    given = dict.fromkeys(("train_source", "train_target", "dev_source", "dev_target"), str(text))
+    names = ["train_source", "train_target", "dev_source", "dev_target"]
+    given = dict.fromkeys(names, str(text))
     folder = RunFolder(tmp_path / "run")
     check_files(requested_run(folder, "base", None, [], given))
     assert [line.partition(":")[0] for line in caplog.messages] == ["train", "dev"]
