@@ -5,7 +5,7 @@ python -m benchmarks.accelerator --only=core --only=base --batch_tokens=8000
 
 Each part is another benchmark in a process of its own. If one fails, the table has a line with the
 reason, and the others go on. The results are also written as JSON, with the card, its driver, the
-versions and the commit. Without a GPU or TPU, a tiny model shows that the command works. The exit
+versions and the commit. Without a GPU or TPU, the model `smoke` shows that it works. The exit
 status is 1 if the part core failed.
 
 core       layers, gradients and training by Adam against PyTorch's recorded arrays

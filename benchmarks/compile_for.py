@@ -117,7 +117,7 @@ dnn_version_info { major: 9 minor: 8 }
 """
 
 flags.DEFINE_enum("target", None, list(TARGETS), "The eight devices to compile for.", required=True)
-flags.DEFINE_string("topology", None, "Another number of such devices, such as 8x8 or 4x4x4.")
+flags.DEFINE_string("topology", None, "Another number of such devices, two or more: 8x8 or 4x4x4.")
 flags.DEFINE_string("experiment", "wmt14-en-de-base", "The experiment with the model and training.")
 define_set("model.compute_dtype=bfloat16", " of the experiment")
 flags.DEFINE_list("what", "train,beam-4,beam-21", "train, and beam-N for a beam of N.")
@@ -224,6 +224,8 @@ def absent_devices(target: Target) -> AbsentDevices:
             f"--topology={topology}: expected one of {FLAGS.target}, such as {target.topology}; "
             f"{' '.join(str(error).split())}"
         ) from None
+    if len(described.devices) == 1:
+        raise InputError(f"--topology={topology}: expected several devices, found one; give more")
     return AbsentDevices(described.devices)
 
 

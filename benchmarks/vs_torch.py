@@ -5,7 +5,7 @@ python -m benchmarks.vs_torch --model=base --batch_tokens=25000 --compile \
     --set=model.compute_dtype=bfloat16              the paper's batches, on a GPU
 
 Parameters, batches and loss are the same. PyTorch is tuned: fused Adam, queries, keys and values
-from one product, autocast for bfloat16 and the faster of two attentions. Before any timing both
+from one product, autocast for bfloat16 and the faster of two attentions. Before the trials both
 losses of the first batch must agree. Both use the device that JAX uses; JAX_PLATFORMS=cpu keeps
 them on the CPU.
 """

@@ -116,7 +116,8 @@ def assign_shapes(
 class Epoch:
     """The batches of one pass over the data: batch i is pairs order[starts[i]:ends[i]].
 
-    number, stores: the number of a training epoch, from 0, and the stores of its pairs.
+    number, stores: the number of a training epoch, from 0, or if text is segmented anew of a part
+      of one, counted on over epochs; and the stores of its pairs.
     """
 
     order: Integer[np.ndarray, " pairs"]
@@ -146,8 +147,8 @@ def plan_epoch(
 ) -> Epoch:
     """Plan an epoch that has every pair once, in batches of one shape each.
 
-    shuffle: the pair (seed, epoch) for training, None for the order of the text. of: the pairs
-    to use instead of all.
+    shuffle: the pair (seed, epoch) for training, None for shape after shape. of: the pairs to use
+    instead of all.
     """
     order = every_pair(len(assigned)) if of is None else of.copy()
     generator = None if shuffle is None else np.random.default_rng(shuffle)

@@ -11,7 +11,8 @@ from jax_transformer.errors import InputError, install_command
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     """Return a function that splits a paragraph into its sentences, without the spaces around them.
 
-    A line break in the paragraph ends a sentence, and stays at its end. A blank paragraph has none.
+    A line break in the paragraph ends a sentence, and stays at its end. A paragraph of spaces has
+    no sentence, and a blank line in one its line break alone.
     language: a code such as "en"; unknown ones are split by the rules of a relative or of English.
 
     Raises InputError if sentencex is not installed.

@@ -148,8 +148,9 @@ def readable(line: str, knows: Callable[[str], bool]) -> str:
 
     knows: a function that tells whether the vocabulary has a character. White space that it does
       not have becomes a space, a run of it one, and is dropped at the ends; a letter with separate
-      marks becomes one composed letter (Unicode's form NFC). The newline, "\r" and U+2581,
-      sentencepiece's sign for a space, are always white space that it does not have.
+      marks becomes one composed letter (Unicode's form NFC), unless it has all of them. The
+      newline, "\r" and U+2581, sentencepiece's sign for a space, are always white space that it
+      does not have.
 
     >>> readable("The\tdog\u2028is u\u0308ber.", str.isascii)
     'The\tdog is über.'

@@ -182,4 +182,4 @@ def _joined(sentences: Sequence[tuple[Line, list[Translation]]]) -> list[Transla
     both = ((line.text, own[0].text if own else "") for line, own in sentences)
     text, best = join_sentences(both), [own[0] for _, own in sentences if own]
     log_prob, tokens = sum(own.log_prob for own in best), sum(own.num_tokens for own in best)
-    return [Translation(text, math.nan, log_prob, tokens)] if text else []
+    return [Translation(text, math.nan, log_prob, tokens)] if text.strip() else []

@@ -83,7 +83,7 @@ def evaluate(
     metrics: functions of the outputs, the references and `config.data`, such as those of METRICS;
     None takes all of SCORES.
     loss: False for no loss, which needs another pass of the model.
-    bootstrap, others: the same as for `bleu`.
+    bootstrap, others: the same as for `bleu`; they do not change the scores of `metrics`.
     between: a function to call after each batch; what it raises ends the evaluation.
     """
     losses, counts = [], {}

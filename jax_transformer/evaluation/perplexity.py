@@ -31,7 +31,7 @@ SHAPES = 4  # the maximum, because each shape is compiled for this one text
 
 
 class PairBatches:
-    """Batches of given pairs in at most four shapes, without those that training leaves out."""
+    """Batches of given pairs in at most four shapes, without blank, too long and unknown ones."""
 
     def __init__(
         self,

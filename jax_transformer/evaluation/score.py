@@ -12,7 +12,7 @@ class Score:
 
     signature: the method of computation, with versions. detail: the parts of the score.
     mean, interval: the results of bootstrap resampling; 95% of the samples lie within +- interval.
-    counted: the number of sentences that the score counts, if not all.
+    counted: a text about the sentences that an F1 counts, if EVALB leaves some out as errors.
     """
 
     metric: str

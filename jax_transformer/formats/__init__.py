@@ -244,7 +244,8 @@ def export_model(
 ) -> Path:
     """Write a model into a folder, whole or not at all, and return its path.
 
-    Raises what `check_export` and `check_exportable` do.
+    Raises what `check_export` and `check_exportable` do, and InputError for vocabularies that the
+    format cannot hold.
     """
     folder = check_export(form, output, quantization)
     check_exportable(trained.config, form)

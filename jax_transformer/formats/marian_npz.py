@@ -50,7 +50,7 @@ _ACCEPTED: Accepted = {
 
 
 def read_marian_npz(folder: Path) -> ImportedModel:
-    """Read the model that decoder.yml, or the only *.decoder.yml, names in a folder.
+    """Read the model that decoder.yml, model.npz.decoder.yml, or the only *.decoder.yml names.
 
     All files are read from the folder itself, whatever folders decoder.yml names.
     """

@@ -37,7 +37,7 @@ def read_trees(*paths: str | Path) -> Iterator[Tree]:
 
     They are as in the files, with outer brackets. One warning counts the `Oddities`.
 
-    Raises InputError, with file, line and column, for no trees or malformed ones.
+    Raises InputError for a file without trees and, with the line, for malformed ones.
     """
     odd = Oddities()
     for path in paths:
@@ -57,8 +57,9 @@ def read_trees(*paths: str | Path) -> Iterator[Tree]:
 def treebank_files(path: str | Path) -> list[Path]:
     """List the file itself, or the files of trees below a folder, sorted by path.
 
-    If some have .mrg in their names, such as LDC's wsj_0001.mrg, only these are listed; else those
-    that begin with a tree. Hidden files, documentation and, with a warning, others are left out.
+    If some have .mrg in their names, such as LDC's wsj_0001.mrg, only these are listed, with a
+    warning if others begin with a tree; else those that begin with a tree, with a warning if there
+    are others; or all, if none does. Hidden files and documentation are left out.
 
     Raises InputError if there are none.
     """

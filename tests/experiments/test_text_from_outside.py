@@ -75,6 +75,7 @@ def test_sentences_of_several_lines_are_translated_line_by_line(model):
     first, *others = re.split("\n\n|\u2028", found)
     assert others == best[2:]
     assert first in (best[0] + best[1], f"{best[0]} {best[1]}")
+    assert model.translate([" \n\n"], split_sentences=True, n_best=1) == [[]]
 
 
 def test_spaces_and_letters_in_other_forms_are_the_same_line(model):

@@ -46,7 +46,7 @@ def write_sentencepiece(path: Path, seed: int, size: int) -> list[str]:
 
 
 def draw_tensors(model: Any, salt: str) -> None:
-    """Draw every parameter by its name; `</s>` is made likelier if the logits have a bias."""
+    """Draw every parameter and buffer by its name, but for tables of positions."""
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if "embed_positions" not in name:
@@ -256,7 +256,7 @@ def opennmt_tf_shapes(size: int) -> dict[str, list[int]]:
 
 
 def write_ours(out: Path) -> None:
-    """Export a random model of our own, with all the options that an export can have."""
+    """Export a random model of our own: biases, three matrices of embeddings, learned positions."""
     out.mkdir()
     write_sentencepiece(out / "pieces", seed=6, size=40)
     ids = load_vocabulary(out / "pieces")

@@ -368,7 +368,7 @@ def record() -> dict[str, Any]:
 
 
 def results(original: Original) -> dict[str, Any]:
-    """Return lines, their ids, log P of each pair, and the best outputs of two searches."""
+    """Return lines, their ids, log P of each pair, and the best outputs of three searches."""
     tokenizer, pairs = original.tokenizer, []
     for source, target in [*ODD, *sentence_pairs("dev")]:
         ids = tokenizer(source).input_ids, tokenizer(text_target=target).input_ids
