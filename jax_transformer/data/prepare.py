@@ -247,6 +247,7 @@ class _Preparation:
         manifest.write()
         store = open_store(folder, content)
         if split not in ("test", "extra") and not len(store):
+            remove_store(folder)
             raise InputError(
                 f"{split}: expected pairs to {'evaluate' if split == 'dev' else 'train'} on, "
                 f"found none after dropping {dropped(store.description)}; give other text, or "

@@ -180,7 +180,7 @@ def test_a_folder_that_is_no_run_and_a_copied_path_are_named(tmp_path, caplog):
     given = dict.fromkeys(names, str(text))
     folder = RunFolder(tmp_path / "run")
     check_files(requested_run(folder, "base", None, [], given))
-    assert [line.partition(":")[0] for line in caplog.messages] == ["train", "dev"]
+    assert [line.partition(":")[0] for line in caplog.messages] == ["train"]
     given["vocabulary"] = str(tmp_path)
     message = refusal(requested_run, folder, "base", None, [], given)
     assert message.startswith(f"--vocabulary={tmp_path}: expected a file, or the folder of a run")
