@@ -161,6 +161,10 @@ def of_table3(folder: Path, what: str, typed: str) -> Entry:
     if missing := {row["row"] for row in rows} - found:
         raise InputError(f"{folder}: expected the runs of {', '.join(missing)}, found none")
     facts = {"seeds": ", ".join(map(str, sorted(seeds))), "perplexity and BLEU": "mean ± deviation"}
+    scores = [score for run in runs for score in run.read_results()]
+    for metric in ("perplexity", "bleu"):
+        kinds = dict.fromkeys(each["signature"] for each in scores if each["metric"] == metric)
+        facts[f"{metric} signature"] = ", ".join(kinds)
     starts = [start for run in runs for start in starts_of(run)]
     return Entry("table3", what, typed, merged(starts), rows, facts)
 

@@ -86,7 +86,7 @@ SMALL_PARSING = {
     "data.buckets": 12,
 }
 
-# Table 3 in miniature: one row of each kind, for minutes on a CPU. Each changes a
+# Table 3 in miniature: one row of each kind, for twenty minutes on a CPU core. Each changes a
 # setting by about the factor by which the paper's row changes it. Thirteen passes over Multi30k:
 # with fewer, the rows differ by how fast they learn, not by how well.
 BASE: dict[str, Any] = {
