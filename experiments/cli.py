@@ -111,7 +111,9 @@ def _open_streams() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        while (number := os.open(os.devnull, os.O_RDWR)) < 2:
+            pass  # that of standard input or output, which is closed, too
+        sys.stderr = open(number, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def show_log_lines() -> None:

@@ -134,12 +134,13 @@ def split_cpu() -> int:
     The products of a search are small and gain little from a second thread; sentences on devices
     of their own do: on two cores, a model of 2 + 2 layers translated 1.3 to 1.5 times as many.
     Call it before JAX starts its backends. Does nothing, and returns 1, if JAX may use an
-    accelerator, $XLA_FLAGS has a number of devices, or there are more than 4 cores: each device has
-    a copy of the parameters.
+    accelerator, $XLA_FLAGS has a number of devices or is a file's name, $JAX_NUM_CPU_DEVICES is
+    set, or there are more than 4 cores: each device has a copy of the parameters.
     """
-    given = os.environ.get("XLA_FLAGS", "")
+    given = os.environ.get("XLA_FLAGS", "").strip()
     count = cores()
-    if _may_use_accelerator() or _DEVICE_COUNT in given or not 1 < count <= 4:
+    chosen = _DEVICE_COUNT in given or os.environ.get("JAX_NUM_CPU_DEVICES")
+    if _may_use_accelerator() or chosen or given[:1] not in ("", "-") or not 1 < count <= 4:
         return 1
     split = f"--{_DEVICE_COUNT}={count} --xla_cpu_multi_thread_eigen=false"
     os.environ["XLA_FLAGS"] = f"{given} {split}".strip()
@@ -210,10 +211,13 @@ def _has_cuda() -> bool:
 def without_triton() -> None:
     """Compile all of this process without Triton's products: see `parallel.compiler_options`.
 
-    Call it before JAX starts its backends. Does nothing without a plugin for CUDA.
+    Call it before JAX starts its backends. Does nothing without a plugin for CUDA. Raises
+    InputError if $XLA_FLAGS is the name of a file, to which XLA lets nothing be added.
     """
     if _has_cuda():
-        given = os.environ.get("XLA_FLAGS", "")
+        given = os.environ.get("XLA_FLAGS", "").strip()
+        if given[:1] not in ("", "-"):
+            raise InputError(f"XLA_FLAGS={given}: expected flags, found a file; write them out")
         os.environ["XLA_FLAGS"] = f"{given} --xla_gpu_enable_triton_gemm=false".strip()
 
 
@@ -316,7 +320,8 @@ def end_process(status: int, *, always: bool = False) -> None:
     if always or (jax and jax.distributed.is_initialized()):
         for stream in (sys.stdout, sys.stderr):
             if stream:  # None if it is closed
-                stream.flush()
+                with contextlib.suppress(OSError):  # of a pipe without a reader, or a full disk
+                    stream.flush()
         time.sleep(sum(_last_seconds) if status else 0)
         os._exit(status)
 

@@ -99,12 +99,32 @@ def test_each_core_of_a_small_cpu_becomes_a_device(monkeypatch):
         added = f" --xla_force_host_platform_device_count={cores} {ONE_THREAD}"
         assert os.environ["XLA_FLAGS"] == usual + (added if expected > 1 else "")
     cores = 2
-    chosen = "--xla_force_host_platform_device_count=8"
-    monkeypatch.setenv("XLA_FLAGS", chosen)  # that of the user stays
-    assert (runtime.split_cpu(), os.environ["XLA_FLAGS"]) == (1, chosen)
+    # That of the user stays; XLA takes the whole variable for a name if it begins like one.
+    for chosen in ("--xla_force_host_platform_device_count=8", "/home/me/xla.flags"):
+        monkeypatch.setenv("XLA_FLAGS", chosen)
+        assert (runtime.split_cpu(), os.environ["XLA_FLAGS"]) == (1, chosen)
     monkeypatch.setenv("XLA_FLAGS", "")
+    with monkeypatch.context() as patched:
+        patched.setenv("JAX_NUM_CPU_DEVICES", "1")
+        assert (runtime.split_cpu(), os.environ["XLA_FLAGS"]) == (1, "")
     monkeypatch.setattr(runtime, "_may_use_accelerator", lambda: True)
     assert (runtime.split_cpu(), os.environ["XLA_FLAGS"]) == (1, "")
+
+
+END = """
+import logging
+from jax_transformer.runtime import end_process
+logging.error("x")
+end_process(2, always=True)
+"""
+
+
+def test_a_process_ends_at_once_though_its_messages_cannot_be_written():
+    with open("/dev/full", "w") as full:
+        buffered = os.environ | {"PYTHONUNBUFFERED": ""}
+        command = [sys.executable, "-c", END]
+        ended = subprocess.run(command, stderr=full, env=buffered, check=False)
+    assert ended.returncode == 2
 
 
 COMPILE = """

@@ -25,6 +25,7 @@ from commands import (
     setting_flags,
     text_flags,
 )
+from refusals import refusal
 
 from jax_transformer import runtime
 
@@ -175,6 +176,8 @@ def test_float32_on_several_hosts_with_cuda_does_without_tritons_products(monkey
     plugins.append(types.SimpleNamespace(name="xla_cuda13"))
     runtime.without_triton()
     assert os.environ["XLA_FLAGS"] == "--a --xla_gpu_enable_triton_gemm=false"
+    monkeypatch.setenv("XLA_FLAGS", "/home/me/xla.flags")
+    assert "XLA_FLAGS=/home/me/xla.flags: expected flags" in refusal(runtime.without_triton)
 
 
 @pytest.mark.slow
