@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from absl import flags
@@ -18,7 +19,7 @@ from absl import flags
 from experiments import cli
 from experiments.cli import FLAGS
 from experiments.shared_flags import define_integer, define_path, required
-from jax_transformer.data.text import SIDES, ParallelFiles, whole_text
+from jax_transformer.data.text import SIDES, ParallelFiles, changed_meanwhile, whole_text
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import check_regular
@@ -71,7 +72,9 @@ def main() -> None:
     with ExitStack() as opened:
         opened.push(partial(_remove, outputs))
         files = [opened.enter_context(whole_text(path)) for path in outputs]
-        for index, (pair, rule) in enumerate(zip(pairs(), rules, strict=True)):
+        for index, (pair, rule) in enumerate(zip_longest(pairs(), rules)):
+            if pair is None or rule is None:
+                raise changed_meanwhile(*paths)
             if not rule:
                 for file, line in zip(files, pair, strict=True):
                     file.write(f"{line}\n".encode())

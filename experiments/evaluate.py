@@ -31,6 +31,7 @@ from jax_transformer.data.sources import cached_test_set
 from jax_transformer.data.text import check_not_blank, parallel_lines
 from jax_transformer.data.urls import absolute
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.score import FEWEST_RESAMPLES, MOST_RESAMPLES
 from jax_transformer.files import encode_json
 from jax_transformer.parsing.treebank import TreebankCorpus
 from jax_transformer.presets import EXPERIMENTS
@@ -61,8 +62,8 @@ define_integer(
     "bootstrap",
     None,
     "Number of bootstrap resamples for 95% intervals of BLEU and chrF, such as 1000.",
-    lower_bound=40,  # 95% of fewer are all
-    upper_bound=10_000,  # sacreBLEU holds the statistics of all at once
+    lower_bound=FEWEST_RESAMPLES,
+    upper_bound=MOST_RESAMPLES,
 )
 
 

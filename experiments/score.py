@@ -60,7 +60,7 @@ def main() -> None:
     with Progress("score", _count(FLAGS.source), "pairs") as progress:
         translator.advance = progress.update
         for first, part in windows(pairs, FLAGS.window):
-            scores = translator.score_pairs(part, first)
+            scores = translator.score_pairs(part, first, FLAGS.n_best)
             progress.clear()
             rows = [f"{s.log_prob:.6f}\t{s.per_token:.6f}" if s else "" for s in scores]
             cli.write("".join(f"{row}\n" for row in rows), flush=True)

@@ -29,9 +29,10 @@ def is_blank(text: str) -> bool:
     >>> is_blank(" \u200b\ufeff"), is_blank("?")
     (True, False)
     """
-    # Cs is half of a character, which is refused elsewhere.
+    # Cs is half of a character, which is refused elsewhere; Cn may be a new symbol, Co of a font.
     return not text[:1].isalnum() and not any(
-        (kind := unicodedata.category(letter))[0] in "LNPS" or kind == "Cs" for letter in text
+        (kind := unicodedata.category(letter))[0] in "LNPS" or kind in ("Cs", "Cn", "Co")
+        for letter in text
     )
 
 

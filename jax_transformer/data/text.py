@@ -69,7 +69,7 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
     r"""Yield the lines of a stream of bytes cut at b"\n", by the rules of `read_lines`.
 
     name: the name of the stream in errors. An empty stream has no lines. Raises InputError
-    if a line is not UTF-8, or if they are a pointer of Git LFS.
+    if a line is not UTF-8, the first one looks like UTF-16, or they are a pointer of Git LFS.
     """
     offset = 0
     for number, line in enumerate(stream, start=1):
@@ -80,6 +80,10 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
                 start = len(BYTE_ORDER_MARK)
                 if length == start:
                     return  # a mark and nothing else: no line
+            if (line[:1] == b"\0") != (line[1:2] == b"\0"):
+                raise InputError(
+                    f"{name}: expected UTF-8, found UTF-16; convert it (iconv -f UTF-16LE -t UTF-8)"
+                )
         try:
             text = line[start:].decode("utf-8")
         except UnicodeDecodeError as error:
@@ -225,7 +229,7 @@ class ParallelFiles:
             raise
         except ValueError:
             self.count()  # names both lengths
-            raise
+            raise changed_meanwhile(self.source, self.target) from None
 
 
 def parallel_lines(paths: Sequence[str], *, unescape: bool) -> list[list[str]]:
@@ -239,6 +243,11 @@ def parallel_lines(paths: Sequence[str], *, unescape: bool) -> list[list[str]]:
         if len(found) != len(lines[0]):
             raise _different_counts(paths[0], len(lines[0]), path, len(found))
     return lines
+
+
+def changed_meanwhile(source: str, target: str) -> InputError:
+    """Return the error for two files that changed between two readings."""
+    return InputError(f"{source}, {target}: changed while they were read; start again")
 
 
 def _different_counts(source: str, sources: int, target: str, targets: int) -> InputError:

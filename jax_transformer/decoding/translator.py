@@ -95,21 +95,26 @@ class Translator(LineSearch):
         return scored
 
     def score_pairs(
-        self, pairs: Sequence[tuple[str, str]], first: int | None = 1
+        self, pairs: Sequence[tuple[str, str]], first: int | None = 1, each: int = 1
     ) -> list[PairScore | None]:
         """Return log P(target | source) of each pair; None if a side is blank or target too long.
 
         A source that is too long is cut, as in translation; a warning names it, and long targets.
-        first: the number of the first pair in its files, for messages; None for lists.
+        first: the number of the first pair in its files, for messages; None for lists. each: how
+          many pairs in a row have the same line of the source's file.
         Raises InputError if the model's scores are not finite.
         """
         sources = self.vocabulary.encode_batch([source for source, _ in pairs])
         targets = self.target_vocabulary.encode_batch([target for _, target in pairs])
         most_source, most_target = self.max_source - 1, self.max_target - 1
-        named = places("sources", "source line", len(pairs), first)
-        long = [place for place, ids in zip(named, sources, strict=True) if len(ids) > most_source]
+        of_source = places("sources", "source line", len(pairs), first)
+        if first is not None:
+            numbers = range(first - 1, first - 1 + len(pairs))
+            of_source = [f"source line {number // each + 1}" for number in numbers]
+        both = zip(of_source, sources, strict=True)
+        long = dict.fromkeys(place for place, ids in both if len(ids) > most_source)
         used = f"used the first {most_source:,} only"
-        warn(long, f"expected at most {most_source:,} tokens; {used}")
+        warn([*long], f"expected at most {most_source:,} tokens; {used}")
         named = places("targets", "target line", len(pairs), first)
         long = [place for place, ids in zip(named, targets, strict=True) if len(ids) > most_target]
         warn(long, f"expected at most {most_target:,} tokens; gave no score")
@@ -130,7 +135,7 @@ class Translator(LineSearch):
                 if not np.isfinite(total):
                     failed.append(row)
         if failed:
-            raise not_finite(places("sources", "line", len(pairs), first)[min(failed)], "a score")
+            raise not_finite(of_source[min(failed)], "a score")
         return results
 
     def _unknown(self, tokens: list[int]) -> bool:
@@ -153,6 +158,7 @@ class Translator(LineSearch):
             text = f"expected at most {most:,} tokens, found {len(tokens):,}; make it shorter"
             if vocabulary.unk_id in tokens:
                 letters = dict.fromkeys(normalize("NFC", line.prefix))
+                letters = [each for each in letters if not each.isspace()]
                 unknown = "".join(each for each in letters if not vocabulary.knows(each))
                 text = f"expected letters of the vocabulary, found the unknown letters {unknown}"
                 if not unknown:  # the tokens are whole words

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from jax_transformer.checks import is_whole
 from jax_transformer.config import Config, DecodingConfig, override_free
 from jax_transformer.data.text import as_lines, check_not_blank, single_lines
 from jax_transformer.data.vocabularies.base import Vocabulary
@@ -21,6 +22,7 @@ from jax_transformer.decoding.request import (
     request_of,
 )
 from jax_transformer.errors import InputError
+from jax_transformer.evaluation.score import FEWEST_RESAMPLES, MOST_RESAMPLES
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.run_dir import Run
@@ -178,20 +180,25 @@ class Trained(ABC):
           chrF, loss and perplexity; for a parser, N trees.
         settings: changes of settings, as after --set: of the search (decoding), of the scores
           (data.bleu_tokenize, data.bleu_lowercase) or of the languages.
-        bootstrap: number of bootstrap resamples for 95% intervals of BLEU and chrF, such as 1000.
+        bootstrap: number of bootstrap resamples for 95% intervals of BLEU and chrF, from 40 to
+          10,000; 0 for none.
 
         The result has `texts`, `scores` (BLEU, the paper's BLEU and chrF; for a parser EVALB's
         scores), `losses` (with the perplexity; an ensemble has none), and `facts` (the number of
         sentences, seconds, and the settings of the search). Nothing is written.
 
         Raises InputError for one str in place of a list, lists of different lengths, only blank
-        sources, a setting that cannot change after training, or, for a parser, bootstrap, several
-        lists of references, or words that are not those of the trees.
+        sources, a setting that cannot change after training, a bootstrap out of range, or, for a
+        parser, bootstrap, several lists of references, or words that are not those of the trees.
         """
         from jax_transformer.evaluation.evaluate import evaluate
 
         if bootstrap:
             self.run.task.require("translates", "bootstrap")
+        fewest, most = FEWEST_RESAMPLES, MOST_RESAMPLES
+        if not is_whole(bootstrap) or not (bootstrap == 0 or fewest <= bootstrap <= most):
+            expected = f"expected 0, or from {fewest} to {most:,} resamples"
+            raise InputError(f"bootstrap: {expected}, found {bootstrap!r}")
         config = override_free(self.config, *settings)
         sources = as_lines(sources, "sources")
         check_not_blank(sources, "sources")
@@ -219,8 +226,9 @@ class Trained(ABC):
         """
         decoding = decoding or self.config.decoding
         modules, params, ensemble = self._decoded()
+        data = replace(self.config.data, word_positions=False)  # which the first model's are for
         for module in modules:  # checks the settings
-            replace(self.config, model=module.config, decoding=decoding)
+            replace(self.config, model=module.config, decoding=decoding, data=data)
         own: dict[str, Any] = {"max_length": self.config.data.max_length, "ensemble": ensemble}
         own["devices"] = devices or all_devices(self.config.model.compute_dtype)
         own["target_vocabulary"] = self.target_vocabulary

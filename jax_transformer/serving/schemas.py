@@ -44,11 +44,12 @@ def wrong_value(error: Any, known: Mapping[str, FieldInfo]) -> str:
     known: the names of the fields that the request may have.
     """
     name, *places = error["loc"][1:] or ["body"]
-    where = f"{name[:40]}{''.join(f'[{place}]' for place in places)}: "
+    name = " ".join(name[:40].split())
+    where = f"{name}{''.join(f'[{place}]' for place in places)}: "
     if error["type"] == "extra_forbidden":
         if (ours := OURS.get(name, name)) in DecodingConfig.__dataclass_fields__:
             return f"{where}set when the server starts, with --set decoding.{ours}=VALUE"
-        return f"{where}this path has no such option{did_you_mean(name[:40].lower(), known)}"
+        return f"{where}this path has no such option{did_you_mean(name.lower(), known)}"
     found = "none" if error["input"] is None else json.dumps(error["input"])[:40]
     if name == "body":
         needed = ", ".join(name for name, field in known.items() if field.is_required())

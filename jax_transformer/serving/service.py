@@ -213,8 +213,9 @@ class Service:
         """Raise InputError for lines with too many tokens."""
         most = self.data.max_length - 1 + extra
 
+        texts = lines if vocabulary else self.translator.source_lines(lines)
         encode = (vocabulary or self.model.vocabulary).encode_batch
-        for place, tokens in zip(named, await self._read(partial(encode, lines)), strict=True):
+        for place, tokens in zip(named, await self._read(partial(encode, texts)), strict=True):
             if len(tokens) > most:
                 raise InputError(
                     f"{place}: expected at most {most:,} tokens, found {len(tokens):,}; {remedy}"

@@ -91,6 +91,8 @@ def test_bytes_that_are_not_utf_8_are_refused_with_their_place(tmp_path):
         message = refusal(next, lines)
         assert f"{path}, line 3: expected UTF-8, found byte 0xe4 at byte offset " in message
         assert f"offset {content.index(0xE4)} " in message
+    for code in ("utf-16-le", "utf-16-be"):  # each byte of it is UTF-8, too
+        assert "UTF-16" in refusal(read, written(tmp_path / "wide", "a cat\n".encode(code)))
 
 
 def test_missing_empty_and_unreadable_files_are_refused_by_name(tmp_path):
@@ -143,7 +145,7 @@ def test_a_pipe_that_the_shell_opened_is_read_but_has_no_digest():
     os.close(reading)
 
 
-def test_files_of_different_length_are_refused_before_and_while_streaming(tmp_path):
+def test_files_of_different_length_are_refused_before_and_while_streaming(tmp_path, monkeypatch):
     longer = written(tmp_path / "longer", b"a\n" * 1203)
     shorter = written(tmp_path / "shorter", b"b\n" * 1202)
     files = ParallelFiles(str(longer), str(shorter))
@@ -151,6 +153,8 @@ def test_files_of_different_length_are_refused_before_and_while_streaming(tmp_pa
         message = refusal(read)
         assert f"1,203 in {longer}" in message
         assert f"1,202 in {shorter}" in message
+    monkeypatch.setattr(ParallelFiles, "count", lambda _: 1203)  # when the error looks again
+    assert "changed while they were read" in refusal(lambda: list(files.pairs()))
 
 
 @pytest.mark.parametrize(

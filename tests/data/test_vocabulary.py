@@ -195,7 +195,7 @@ def test_lower_case_and_nfkc_are_those_of_python_and_unicode(tmp_path, lowercase
     for text in texts:
         expected = unicodedata.normalize("NFKC", text) if nfkc else text
         expected = expected.lower() if lowercase else expected
-        assert learned.decode(learned.encode(text)) == expected
+        assert learned.decode(learned.encode(text)) == learned.as_in_pieces(text) == expected
         assert load_vocabulary(path).encode(expected) == learned.encode(text)
 
 

@@ -262,6 +262,12 @@ def test_a_source_too_long_is_cut_and_a_target_too_long_has_no_score(
         "source line 3, source line 5: expected at most 11 tokens; used the first 11 only",
         "target line 4, target line 5: expected at most 13 tokens; gave no score",
     ]
+    caplog.clear()
+    translators[1].score_pairs([("cat", "a"), (long, "a"), (long, long)], 20, each=4)
+    assert [record.getMessage() for record in caplog.records] == [
+        "source line 6: expected at most 11 tokens; used the first 11 only",
+        "target line 22: expected at most 13 tokens; gave no score",
+    ]
 
 
 def test_a_translation_scores_what_the_search_reported_for_it(translators, vocabulary):

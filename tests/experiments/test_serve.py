@@ -85,6 +85,13 @@ def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is
     with started("serve", *flags) as process:
         url, answers = address(process), []
         assert ask(url, LINES).status_code == 401
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
+            head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
+            client.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+            assert b" 401 " in client.recv(1000)
+            client.sendall(b"what nobody may read\r\n")  # in place of the length of a chunk
+            while client.recv(1000):
+                pass  # until it is closed
         known = httpx.Client(headers={"authorization": "Bearer s3cret"}, timeout=300)
         request = {"lines": LINES * 5, "samples": 64}  # so many that they are several batches
         begun = threading.Thread(
@@ -97,7 +104,9 @@ def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is
         assert process.wait() == 0
         begun.join()
         assert answers[0].status_code == 200
-        assert process.stderr.read().endswith("serving     ended\n")
+        written = process.stderr.read()
+        assert written.endswith("serving     ended\n")
+        assert not any(part in written for part in ("Traceback", "nobody may read"))
         with pytest.raises(httpx.ConnectError):
             ask(url, LINES)
 

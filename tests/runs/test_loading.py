@@ -221,7 +221,7 @@ def test_outputs_are_scored_as_sacrebleu_scores_what_the_model_translates(model)
     lines = ["we know that it rains", "the old teacher gets up", " "]
     texts = model.translate(lines, beam_size=1)
     others, references = lines, [*texts[:1], *lines[1:]]
-    found = model.evaluate(lines, [references, others], "decoding.beam_size=1", bootstrap=20)
+    found = model.evaluate(lines, [references, others], "decoding.beam_size=1", bootstrap=40)
     assert found.texts == texts
     scores = {score.metric: score for score in found.scores}
     again = model.evaluate(lines, (tuple(references), tuple(others)), "decoding.beam_size=1")
@@ -231,6 +231,9 @@ def test_outputs_are_scored_as_sacrebleu_scores_what_the_model_translates(model)
     assert scores["bleu"].score == pytest.approx(sacrebleu.corpus_bleu(texts, both).score)
     assert scores["bleu"].interval is not None
     assert model.evaluate(lines, references, "decoding.beam_size=1").texts == texts
+    for wrong in (True, 2.5, -5, 39):
+        message = refusal(partial(model.evaluate, bootstrap=wrong), lines, references)
+        assert message.startswith("bootstrap: expected 0, or from 40"), message
     sources, targets = lines * 2, [*references, *others]
     log_probs = np.array(model.score(sources, targets))  # nan of a pair that is blank or too long
     tokens = np.array([len(model.target_vocabulary.encode(text)) + 1 for text in targets])

@@ -170,6 +170,10 @@ class SentencePieceVocabulary(Vocabulary):
             return [self._processor.encode(lines[0])]
         return self._processor.encode(lines, num_threads=-1)
 
+    def as_in_pieces(self, text: str) -> str:
+        """See `Vocabulary.as_in_pieces`: in lower case or NFKC, if the model writes that."""
+        return self._processor.normalize(text).replace("\u2581", " ").strip() or text
+
     def sample_words(
         self, words: Sequence[list[int]], times: Sequence[int], rate: float, random: Generator
     ) -> list[list[int]]:
