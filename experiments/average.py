@@ -20,7 +20,7 @@ def main() -> None:
     """Average checkpoints, save the mean, and print the steps."""
     folder = run_folder()
     run = folder.load_run()
-    from jax_transformer.runs.averages import average_run
+    from jax_transformer.runs.averages import ENDED, average_run
     from jax_transformer.runs.best import read_best
     from jax_transformer.runs.checkpoints import read_description
     from jax_transformer.runs.load import build_model, load_vocabularies
@@ -40,11 +40,12 @@ def main() -> None:
         folder.fetch_steps(folder.checkpoints)
         folder.fetch_steps(folder.averaged)
         with folder.locked():
-            origin = read_description(folder.checkpoints)["origin"]
+            newest = read_description(folder.checkpoints)
+            origin, end = newest["origin"], newest["position"].get(ENDED) and newest["step"]
             check_same(folder.path, folder.manifest.copy(), origin)
             params_like = abstract_params(build_model(run, *load_vocabularies(folder)))
             best = read_best(run.config.training, folder)
-            steps, _ = average_run(folder, run, best, params_like, origin, LAST.value)
+            steps, _ = average_run(folder, run, best, params_like, origin, LAST.value, end or None)
     cli.show(f"averaged {len(steps)} checkpoints, steps {', '.join(map(str, steps))}")
     cli.show(f"written to {folder.shown(folder.averaged)}")
 

@@ -318,7 +318,7 @@ class DecodingConfig(Declared):
     batch_tokens: Annotated[Positive, Meaning("source tokens decoded together")] = 4096
 
 
-Language = Annotated[str, MaxLen(100)]
+Language = Annotated[str, MaxLen(500)]  # OPUS-MT has groups of languages
 
 
 @dataclass(frozen=True)

@@ -195,8 +195,8 @@ def read_model(form: str, folder: Path, *, normalize: bool = False) -> "Imported
         return model
     if not isinstance(model.source, PieceTable):
         raise InputError(
-            "--normalize_punctuation: expected a vocabulary whose text is cut by sentencepiece, "
-            "found another; leave it out"
+            "--normalize_punctuation: expected an imported table of pieces, found another "
+            "vocabulary; leave it out"
         )
     language = model.languages[0]
     if language not in MOSES_LANGUAGES:

@@ -1,5 +1,6 @@
 """Models of Hugging Face's FSMTForConditionalGeneration: fairseq's WMT19 models and others."""
 
+import logging
 from pathlib import Path
 
 from jax_transformer.config import DecodingConfig
@@ -22,6 +23,8 @@ from jax_transformer.formats.piece_tables import (
     piece_table,
     read_table,
 )
+
+logger = logging.getLogger(__name__)
 
 
 def read_fsmt(folder: Path) -> ImportedModel:
@@ -72,7 +75,13 @@ def _vocabularies(
     folder: Path, config: Settings, tokenizer: Settings, languages: tuple[str, str]
 ) -> tuple[BpeVocabulary, BpeVocabulary]:
     path, lower_case = folder / "merges.txt", tokenizer.get("do_lower_case", bool, False)
-    merges = parse_codes(read_lines(path), str(path)).merges
+    lines = [*read_lines(path)]
+    # The conversion removes a number at the end of a line as its count, though it may be a piece.
+    # FSMTTokenizer never applies what is left of such a merge.
+    whole = [line for line in lines if len(line.split()) > 1] or lines
+    if left_out := len(lines) - len(whole):
+        logger.warning(f"{path}: {left_out:,} merges lack a side; leaving them out")
+    merges = parse_codes(whole, str(path)).merges
     source, target = (_pieces(folder / f"vocab-{side}.json") for side in ("src", "tgt"))
     check_codes(path, merges, source, "", "</w>")
     for piece, index in added_pieces(folder, tokenizer).items():

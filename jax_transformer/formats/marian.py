@@ -1,5 +1,6 @@
 """Folders of Hugging Face's MarianMTModel and MarianTokenizer, as OPUS-MT publishes them."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from jax_transformer.formats.layout import NEVER, STACKS, Arrays
 from jax_transformer.formats.piece_tables import piece_table, read_cutter, read_table
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.types import Params
+
+logger = logging.getLogger(__name__)
 
 _TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 _PADDED = (8, 16, 32, 64, 128)  # what users of Hugging Face fill up matrices to a multiple of
@@ -253,7 +256,11 @@ def _model_settings(config: Settings) -> ModelConfig:
 
 
 def _take_embeddings(tensors: Unread, config: Settings) -> list[np.ndarray]:
-    """Return the matrices of source, target and logits, which each may have several names."""
+    """Return the matrices of source, target and logits, which each may have several names.
+
+    Models that transformers converted before May 2024 may have another matrix for the logits, which
+    was never trained, though config.json ties it to the embedding.
+    """
     tied = config.get("tie_word_embeddings", bool, True)
     one = config.get("share_encoder_decoder_embeddings", bool, True)
     if tied and one:
@@ -265,10 +272,18 @@ def _take_embeddings(tensors: Unread, config: Settings) -> list[np.ndarray]:
         groups = [[_ENCODER, *shared], [_DECODER, *shared], [_HEAD]]
     names = [name for name in (_SHARED, _ENCODER, _DECODER, _HEAD) if name in tensors]
     found = {name: tensors.take(name, 2) for name in names}
+    embeddings = [found[name] for name in groups[2] if name in found and name != _HEAD]
+    every = [found[name] for name in groups[2] if name in found]
+    if tied and embeddings and _same(embeddings) and not _same(every):
+        logger.warning(
+            f"{config.folder}: {_HEAD} is not the embedding that config.json ties it to, as in old "
+            "conversions of transformers; taking the embedding"
+        )
+        del found[_HEAD]
     matrices = []
     for group in groups:
         same = [found[name] for name in group if name in found] or [tensors.take(group[0], 2)]
-        if tied and not all(np.array_equal(same[0], other) for other in same[1:]):
+        if tied and not _same(same):
             raise InputError(
                 f"{config.folder}: expected one matrix as {' and '.join(group)}, because "
                 "config.json ties them, found others; set tie_word_embeddings or "
@@ -276,6 +291,10 @@ def _take_embeddings(tensors: Unread, config: Settings) -> list[np.ndarray]:
             )
         matrices.append(same[0])
     return matrices
+
+
+def _same(matrices: list[np.ndarray]) -> bool:
+    return all(np.array_equal(matrices[0], other) for other in matrices[1:])
 
 
 def _position_table(tensors: Unread) -> np.ndarray | None:

@@ -10,11 +10,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
 from jax_transformer.runs.best import NAME, BestStep
 from jax_transformer.runs.checkpoints import Checkpoints, good_checkpoints, settled
 from jax_transformer.runs.run_dir import Run, RunFolder
 from jax_transformer.types import Params
+
+ENDED = "ended"  # in the position of a checkpoint with which on_metrics has ended training
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +117,10 @@ def mean_with_last(
         regular = [s for s in saved if s < step and run.is_regular(s)]
         return regular[max(0, len(regular) - last + 1) :]
 
-    folder.fetch_steps(folder.checkpoints, before)
+    try:
+        folder.fetch_steps(folder.checkpoints, before)
+    except InputError as error:  # a bucket that cannot be reached now is no reason to end training
+        logger.warning("%s; averaging the checkpoints that are here", error)
     steps = before(checkpoints.steps())
     if not steps:
         return params

@@ -97,10 +97,13 @@ def train(
     initial = folder.path / "initial"
     writes = isinstance(init_from, TrainedModel) and not initial.exists()
     trained = folder.trained_steps()
-    if isinstance(init_from, TrainedModel):
+    begun = folder.run.initial if trained and folder.run else None
+    if isinstance(init_from, TrainedModel) and begun and writes:  # it is needed no longer
+        logger.warning("%s is gone; going on without a look at init_from", initial)
+        writes, given["init_from"] = False, begun.run
+    elif isinstance(init_from, TrainedModel):
         saved = _saved(init_from, folder, initial)
         folder.mend_manifest()
-        begun = folder.run.initial if trained and not writes and folder.run else None
         given["init_from"] = begun.run if begun else str(saved)  # it may have been moved since
     elif isinstance(init_from, str | os.PathLike):
         given["init_from"] = os.fspath(init_from)
@@ -209,10 +212,8 @@ def train_run(
             try:
                 text = final_report(trainer, run.scored_on)
             except KeyboardInterrupt:
-                score = f"python -m experiments.evaluate --workdir {folder.quoted}"
-                if _split(trainer, run.scored_on) == "dev":
-                    score += " --split=dev"
-                logger.info("the trained model is saved; score it with\n  %s", score)
+                again = again or f"python -m experiments.train --workdir {folder.quoted}"
+                logger.info("the trained model is saved; average and score it with\n  %s", again)
                 raise
         lock.close()  # here, because copying to a bucket may take minutes
         devices.largest(0)()  # every process waits until everything is written

@@ -26,7 +26,7 @@ from jax_transformer.errors import InputError
 from jax_transformer.files import encode_json
 from jax_transformer.parallel import Agreement, Devices
 from jax_transformer.progress import Progress
-from jax_transformer.runs.averages import mean_with_last
+from jax_transformer.runs.averages import ENDED, mean_with_last
 from jax_transformer.runs.batches import Batches, TrainingData
 from jax_transformer.runs.best import NAME as BEST
 from jax_transformer.runs.best import Development, best_of
@@ -314,6 +314,8 @@ class Trainer:
         place["seconds"] = self._metrics.total_seconds
         if self.development.best:
             place[BEST] = vars(self.development.best)
+        if self._metrics.ends:
+            place[ENDED] = True
         self._checkpoints.save(record.step, params, optimizer, place, self.origin)
 
     def _on_devices(self, state: TrainState) -> TrainState:

@@ -117,6 +117,8 @@ def test_a_model_that_was_changed_in_python_is_trained_until_a_callback_ends_it(
     assert again.steps[0] == 5
     assert 6 <= again.steps[1] <= 9  # the step that ended it counts
     assert again.scores[-1]["steps"] == again.steps
+    run_command("average", f"--workdir={tmp_path / 'second'}")  # with it, too
+    assert jt.load(tmp_path / "second").steps == again.steps
     initial = jt.load(tmp_path / "second" / "initial")
     assert flat(initial.params).keys() == flat(changed.params).keys()
     np.testing.assert_array_equal(
@@ -128,6 +130,10 @@ def test_a_model_that_was_changed_in_python_is_trained_until_a_callback_ends_it(
     (tmp_path / "second").rename(moved)
     later = {"workdir": moved, "on_metrics": lambda line: line["step"] > 11}
     assert train(None, files, init_from=changed, **later).steps[1] > 11
+    shutil.rmtree(moved / "initial")  # once there is a checkpoint, it is needed no longer
+    more = "training.steps=20", "training.evaluate_steps=20"
+    assert train(None, files, *more, init_from=model, workdir=moved).steps[1] == 20
+    assert not (moved / "initial").exists()
     third = tmp_path / "third"  # the callback ends it at the score of step 0
     once = train(None, files, *short, workdir=third, init_from=model, on_metrics=lambda _: True)
     assert 1 <= once.steps[0] <= 4

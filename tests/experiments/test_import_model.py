@@ -246,7 +246,7 @@ MISTAKES: list[tuple[Callable[[Path], object], str]] = [
     (arrays(lambda a: a.update({LAYER: np.full((16, 16), 1e300)})), "inner/kernel finite"),
     (arrays(lambda a: a.update({LAYER: np.ones((16, 16), np.int64)})), f"{LAYER} I64"),
     (arrays(lambda a: a.pop(LAYER)), f"{LAYER} none"),
-    (arrays(lambda a: a["lm_head.weight"].fill(1)), "lm_head.weight tie_word_embeddings"),
+    (arrays(lambda a: a["model.shared.weight"].fill(1)), "shared.weight tie_word_embeddings"),
     (arrays(lambda a: a["model.encoder.embed_positions.weight"].fill(1)), "position decoder"),
 ]
 

@@ -81,7 +81,7 @@ def test_any_code_is_a_language_and_what_cannot_be_one_is_refused_briefly():
         assert "data.target_language" in message
         assert len(message) < 300
     pytest.importorskip("sentencex", reason="splits: pip install -e '.[sentences]'")
-    for code in ("zh", "deu_Latn", "e\u0301", ""):
+    for code in ("zh", "deu_Latn", "e\u0301", "", "+".join(["fr"] * 100)):
         config = override(Config(), f"data.source_language={code}", f"data.target_language={code}")
         assert languages(config) == (code, code)
         assert sentence_splitter(code)("Yes. No.") == ["Yes.", "No."]

@@ -117,6 +117,24 @@ def test_weights_in_parts_are_those_of_one_file(marian):
     assert_same_arrays(read_model("marian", marian).arrays, expected)
 
 
+def test_an_output_matrix_that_was_never_trained_is_not_taken(marian, caplog):
+    path = marian / "model.safetensors"
+    expected, arrays = read_model("marian", marian).arrays, safetensors.load_file(path)
+    change(marian / "config.json", tie_word_embeddings=True)
+    arrays["lm_head.weight"] = np.full_like(arrays["model.shared.weight"], 0.1)
+    safetensors.save_file(arrays, path)
+    assert_same_arrays(read_model("marian", marian).arrays, expected)
+    assert "lm_head.weight is not the embedding" in caplog.text
+
+
+def test_merges_of_fsmt_that_the_conversion_has_cut_are_left_out(make, caplog):
+    folder = make("fsmt")
+    expected, path = read_model("fsmt", folder).source, folder / "merges.txt"
+    path.write_text(path.read_text(encoding="utf-8") + "2\n19\n", encoding="utf-8")
+    assert read_model("fsmt", folder).source.content == expected.content
+    assert "2 merges lack a side" in caplog.text
+
+
 def test_weights_of_torch_in_parts_are_read(make):
     folder = recorded_folder("fsmt_apart", make("fsmt"))
     (folder / "model.safetensors").unlink()
