@@ -109,6 +109,7 @@ def define_devices() -> None:
 def run(main: Callable[[], int | None]) -> None:
     """Run a command; a user's mistake is one line on standard error and exit status 2."""
     keep_freed_memory()  # as training does
+    jax.config.update("jax_enable_compilation_cache", False)  # or times to compile would be wrong
     app.run(command(main), flags_parser=parse_flags)
 
 

@@ -169,6 +169,8 @@ def serve() -> None:
             service = Service(model, config)
             for _ in service.warm_up():
                 pass
+            while service._live_for(1).busy:  # it compiles for more lines at once
+                time.sleep(0.1)
         else:
             write_ctranslate2(model, Path(folder))
             peer, beam = CTranslate2(folder, model), config.decoding.beam_size

@@ -163,6 +163,8 @@ def torch_trainer(shape: Workload, params: Params, compiled: bool = False) -> To
         )
     torch.set_num_threads(cores())
     torch.set_flush_denormal(True)
+    full = shape.model.matmul_precision == "highest"
+    torch.set_float32_matmul_precision("highest" if full else "high")
     torch.manual_seed(1)
     model = TorchModel(flat_arrays(params), PAD_ID, shape.length).to(device)
     batch = training_batch(shape)

@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, NoReturn
@@ -142,6 +143,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     program.__doc__ = printable(program.__doc__ or "")  # which --help prints
     try:
         _check_streams()
+        _check_flagfiles(argv)
         positional = FLAGS(argv)
         _check_given()
     except flags.UnrecognizedFlagError as error:
@@ -181,7 +183,7 @@ def _unknown_flag(flag: str, known: Sequence[str]) -> str:
         for setting, leaf in zip(SETTINGS, leaves, strict=True)
         if meant in (setting.replace(".", "_"), leaf)
         # Commands without --experiment change what a trained model may change.
-        and ("experiment" in known or setting.startswith(FREE_SETTINGS))
+        and ({"experiment", "row"} & {*known} or setting.startswith(FREE_SETTINGS))
         and "set" in known
     ]
     near = difflib.get_close_matches(meant, known, n=1)
@@ -189,6 +191,13 @@ def _unknown_flag(flag: str, known: Sequence[str]) -> str:
     return f"--{flag}: there is no such flag; " + (
         f"did you mean {ours}?" if ours else "see --help"
     )
+
+
+def _check_flagfiles(argv: Sequence[str]) -> None:
+    """Raise flags.Error for a flagfile without a name, which absl would leave out."""
+    for argument, following in pairwise([*argv, ""]):
+        if re.fullmatch("--?flagfile=?", argument) and (argument[-1] == "=" or not following):
+            raise flags.Error("--flagfile=: expected a file, found none; leave the flag out")
 
 
 def _check_given() -> None:

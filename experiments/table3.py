@@ -29,7 +29,7 @@ from experiments.shared_flags import (
     given_files,
 )
 from experiments.tables import TABLE_HEAD, Table3Row, miniature_table
-from jax_transformer.config import override
+from jax_transformer.config import override, settings
 from jax_transformer.data.sources import Sources, Text
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
@@ -62,16 +62,24 @@ def main() -> int:
         raise InputError(
             f"--workdir={FLAGS.workdir}: an address cannot be written to; give a local folder"
         )
+    names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
+    presets = {name: settings(EXPERIMENTS[name].config()) for name in names}
     for change in FLAGS.set:
-        if change.partition("=")[0].strip() in ("training.average_last", "training.keep_best"):
+        changed = change.partition("=")[0].strip()
+        if changed in ("training.average_last", "training.keep_best", "data.task"):
             raise InputError(
                 f"--set {change} cannot be combined with this command, whose table describes the "
-                "last parameters; remove it"
+                "last parameters of translation models; remove it"
             )
+        for name, preset in presets.items():
+            if preset.get(changed) != presets[BASE_ROW].get(changed):
+                raise InputError(
+                    f"--set {change} would undo what {name} changes; remove it, or choose other "
+                    "rows by --row"
+                )
     workdir = Path(FLAGS.workdir or "runs/table3")
     sources = Sources.named(checked_files(given_files()), Text)
     output = workdir / "table3.md"
-    names = [name for name in MINIATURE if name in {*FLAGS.row, BASE_ROW}]
     configs = {name: override(EXPERIMENTS[name].config(), *FLAGS.set) for name in names}
     seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.seeds)
     runs = [

@@ -4,6 +4,7 @@ Shapes, types and static values are checked while JAX traces, so they cost a com
 nothing. Each check raises an `InputError` that names the argument.
 """
 
+from collections.abc import Collection
 from typing import Any, TypeGuard
 
 import jax
@@ -89,8 +90,11 @@ def check_tokens(size: int, axes: int = 0, **arguments: AnyArray) -> None:
             raise _wrong(name, f"ids from 0 to {size - 1:,}, the rows of its table", f"{unknown:,}")
 
 
-def check_parts(rows: int, accumulate: int) -> None:
+def check_parts(source: AnyArray, accumulate: int) -> None:
     """Refuse rows that cannot be split equally: there would be another number of parts."""
+    if not isinstance(source, AnyArray) or not source.ndim:
+        raise _wrong("batch.source", "an array of token ids, [B, positions]", source)
+    rows = source.shape[0]
     if accumulate < 1 or rows % accumulate or accumulate > max(rows, 1):
         raise InputError(f"accumulate: expected a divisor of the {rows} rows, found {accumulate}")
 
@@ -141,6 +145,7 @@ def check_loss(
     logits: AnyArray, targets: AnyArray, label_smoothing: float | Float[AnyArray, ""]
 ) -> None:
     """Refuse targets that are not ids of the logits' shape, and a share outside [0, 1)."""
+    check_floats(logits=logits)
     check_tokens(logits.shape[-1], targets=targets)
     if targets.shape != logits.shape[:-1]:
         raise _wrong("targets", f"token ids of shape {logits.shape[:-1]}, as logits have", targets)
@@ -155,6 +160,21 @@ def check_range(least: int, most: int, **arguments: Any) -> None:
     for name, value in arguments.items():
         if not isinstance(value, Tracer) and not least <= value <= most:
             raise InputError(f"{name}: expected a number from {least} to {most}, found {value!r}")
+
+
+def check_seed(seed: int | np.integer | AnyArray) -> None:
+    """Refuse what is not one whole number, or does not fit into 32 bits."""
+    array = isinstance(seed, AnyArray) and jnp.issubdtype(seed.dtype, jnp.integer)
+    if not is_whole(seed) and not (array and jnp.ndim(seed) == 0):
+        raise _wrong("seed", "a whole number", _shown(seed))
+    check_range(0, 2**32 - 1, seed=seed)
+
+
+def check_known(known: Collection[str], **arguments: str) -> None:
+    """Refuse a name that is not known."""
+    for name, value in arguments.items():
+        if value not in known:
+            raise _wrong(name, f"one of {', '.join(known)}", repr(value))
 
 
 def check_search(

@@ -55,7 +55,8 @@ class Progress(tqdm):
         size = shutil.get_terminal_size()  # a terminal may not report its size to tqdm
         shown: dict[str, Any] = {"delay": delay, "ncols": size.columns, "nrows": size.lines}
         if not self._bar:
-            of, left = ("", "") if total is None else (" of {total:,}", "<{remaining}")
+            # tqdm forgets a total that is exceeded, as by a file that grows.
+            of, left = ("", "") if total is None else (f" of {total:,}", "<{remaining}")
             shown = {"delay": LOG_SECONDS, "mininterval": LOG_SECONDS, "file": io.StringIO()}
             shown["bar_format"] = f"{{desc}} {{n:,}}{of} {unit} [{{elapsed}}{left}{{postfix}}]"
         super().__init__(

@@ -89,3 +89,6 @@ def test_elsewhere_it_is_logged_at_intervals(caplog, monkeypatch):
     assert len(caplog.messages) == len(notes)
     for line, done, note in zip(caplog.messages, ("950", "975", "1,000"), notes, strict=True):
         assert line.startswith(f"training    {done} of 1,000 steps [00:00<00:00, {note}")
+    with Progress("reading", 10, "lines") as shown:
+        shown.update(15)  # of a file that grows
+    assert caplog.messages[-1].startswith("reading     15 of 10 lines")

@@ -12,6 +12,7 @@ import pytest
 
 import jax_transformer
 from jax_transformer.errors import InputError
+from jax_transformer.models.attention import Dropout
 
 jt: Any = jax_transformer  # pyright would find most of these mistakes
 CONFIG = jt.ModelConfig(num_layers=1, d_model=8, d_ff=8, num_heads=2, dropout_rate=0)
@@ -24,6 +25,7 @@ SOURCE, TARGET = np.array([[5, 6, 7, 2]] * 2), np.array([[1, 8, 9]] * 2)
 IDS = {"bos_id": 1, "eos_id": 2}
 SEARCH: dict[str, Any] = {"beam_size": 2, "length": 3, "alpha": 0.6, "pad_id": 0, **IDS}
 MASK, HEADS = jt.causal_mask(3), jnp.ones((1, 2, 3, 4))
+KEY = jax.random.key(0)
 LOGITS = jnp.zeros((2, 3, 300))
 
 
@@ -48,12 +50,17 @@ def equation_1(keys: Any, *leading: int) -> Any:
     return jt.scaled_dot_product_attention(np.ones((*leading, 3, 8)), keys, np.ones((5, 4)))
 
 
-def attention(x: Any) -> Any:
-    return jt.MultiHeadAttention(2, d_model=8, d_k=4, d_v=4).init(jax.random.key(0), x)
+def attention(*arrays: Any) -> Any:
+    return jt.MultiHeadAttention(2, d_model=8, d_k=4, d_v=4).init(KEY, *arrays)
 
 
-def parts(accumulate: int, rows: int = 3) -> Any:
-    batch = jt.Batch(np.ones((rows, 2), int), np.ones((rows, 2), int))
+def shifted(source: Any, target: Any) -> Any:
+    return jt.make_loss(MODEL, 1)(params(), jt.Batch(source, target))
+
+
+def parts(accumulate: int, rows: int = 3, source: Any = None) -> Any:
+    source = np.ones((rows, 2), int) if source is None else source
+    batch = jt.Batch(source, np.ones((rows, 2), int))
     return jt.gradients(jt.make_loss(MODEL, 1), params(), batch, accumulate=accumulate)
 
 
@@ -127,12 +134,25 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: jt.scaled_dot_product_attention(HEADS, HEADS, HEADS.astype(int)), "values int32"),
     (lambda: attention(jnp.ones((5, 8))), "x [B, 8]"),
     (lambda: attention(jnp.ones((1, 5, 7))), "x [B, 8]"),
+    (lambda: attention(jnp.ones((1, 5, 8)), jnp.ones((5, 8))), "attended [B, 8]"),
+    (lambda: jt.padding_mask(SOURCE[0], 0), "tokens [B,"),
+    (lambda: jt.padding_mask([[5, 0]], 0), "tokens list"),
+    (lambda: jt.segment_mask(SOURCE, SOURCE[0]), "key_segments [B,"),
+    (lambda: jt.local_attention_mask(4, -1), "radius 0 -1"),
+    (lambda: Dropout(10).apply({}, jnp.ones(3)), "rate 1 10"),
+    (lambda: jt.FeedForward(8, 8, activation="silu").init(KEY, HEADS), "activation relu 'silu'"),
     # Training.
     (lambda: loss(TARGET[:, :2]), "targets (2, 3)"),
     (lambda: loss(TARGET - 9), "targets 0 299"),
     (lambda: loss(TARGET, 1.0), "label_smoothing 1.0"),
+    (lambda: loss(TARGET, logits=[[0.0]]), "logits floats list"),
+    (lambda: shifted(SOURCE, TARGET[0]), "target [B,"),
+    (lambda: shifted(SOURCE, [[8, 9]]), "target list"),
+    (lambda: parts(1, source=[[5, 6]]), "batch.source list"),
     (lambda: jt.learning_rate(1, 512, warmup_steps=0), "warmup_steps 1 0"),
     (lambda: jt.initial_state(MODEL, OPTIMIZER, seed=-1), "seed 0 4294967295 -1"),
+    (lambda: jt.initial_state(MODEL, OPTIMIZER, seed=1.5), "seed whole 1.5"),
+    (lambda: jt.initial_state(MODEL, OPTIMIZER, seed="1"), "seed whole '1'"),
     (lambda: jt.make_loss(MODEL, 300), "bos_id 299 300"),
     (lambda: parts(2), "accumulate divisor 2"),
     (lambda: jt.train("base", {"dev_source": None}, workdir="run"), "dev_source: path None"),

@@ -76,8 +76,8 @@ def main() -> None:
     if FLAGS.published and "; " not in FLAGS.published:
         raise InputError(f"--published={FLAGS.published}: expected a number, '; ' and its source")
     added: dict[str, Entry] = {}
+    given = FLAGS.environment and read_json(Path(FLAGS.environment), Object, "mend it")
     if FLAGS.add:
-        given = FLAGS.environment and read_json(Path(FLAGS.environment), Object, "mend it")
         folders = [*map(RunFolder, FLAGS.add)]
         added[FLAGS.name] = of_runs(folders, FLAGS.data, given, FLAGS.reference)
     if FLAGS.add_table3:
@@ -94,6 +94,7 @@ def main() -> None:
             ) from None
     for name, entry in added.items():
         entry = replace(entry, note=FLAGS.note, published=FLAGS.published)
+        entry.environment |= given or {}
         check(name, entry)
         write_json(FOLDER / f"{name}.json", entry)
     write_text(PAGE, page())
@@ -248,7 +249,9 @@ def of_benchmark(text: str, name: str, what: str, typed: str | None = None) -> d
 def check(name: str, entry: Entry) -> None:
     """Raise InputError if an entry cannot be measured again as it stands."""
     facts = vars(entry) | entry.environment
-    if missing := [each for each in NEEDED if not facts.get(each)]:
+    if missing := [
+        each for each in NEEDED if facts.get(each, "unknown") in ("unknown", None, "", [])
+    ]:
         raise InputError(
             f"{FOLDER / name}.json: expected its {', '.join(missing)}, found none; give what was "
             "noted, by --command or --environment, or leave the entry out"

@@ -16,7 +16,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jax_transformer.checks import check_attention, check_axes, check_floats, fitted_mask
+from jax_transformer.checks import (
+    check_attention,
+    check_axes,
+    check_floats,
+    check_range,
+    check_tokens,
+    fitted_mask,
+)
 from jax_transformer.types import AnyArray, DTypeLike, PrecisionLike
 
 
@@ -62,7 +69,8 @@ def attention_weights(
 ) -> Float[Array, "*B Q K"]:
     """Return softmax(Q K^T / sqrt(d_k)), with illegal positions masked before the softmax (§3.2.1).
 
-    The softmax is taken in float32 over K, of products rounded to the type of Q and K. A row whose
+    The softmax is taken in float32 over K, of products rounded to the type of Q and K; float16 and
+    whole numbers, in which they would overflow, become float32 first. A row whose
     keys are all masked gets equal weights, finite in value and gradient: masked scores are the
     lowest finite number, not minus infinity. precision: the precision of the product, as
     `jnp.einsum` takes it.
@@ -76,6 +84,8 @@ def attention_weights(
     """
     check_attention(queries, keys)
     d_k = queries.shape[-1]
+    if jnp.result_type(queries, keys) not in (jnp.bfloat16, jnp.float32, jnp.float64):
+        queries, keys = (jnp.asarray(y, jnp.float32) for y in (queries, keys))
     scores = jnp.einsum("...qd,...kd->...qk", queries, keys, precision=precision)
     scores = scores.astype(jnp.float32) * d_k**-0.5
     if mask is not None:
@@ -170,6 +180,7 @@ class MultiHeadAttention(nn.Module):
         """
         check_axes(self.d_model, x=x)
         if not isinstance(attended, KeysValues):
+            check_axes(self.d_model, attended=x if attended is None else attended)
             attended = self.keys_values(x if attended is None else attended)
         queries = self.query(x).swapaxes(1, 2)  # [B, H, Q, d_k]
         if self.fused and self.dropout_rate == 0 and dropout_is_on(self):
@@ -257,6 +268,7 @@ class Dropout(nn.Module):
     @nn.compact
     def __call__(self, x: Float[AnyArray, "... d"]) -> Float[Array, "... d"]:
         """Return x itself unless `apply` was given a dropout key."""
+        check_range(0, 1, rate=self.rate)
         limit = round(self.rate * 2**16)
         if limit == 0 or not dropout_is_on(self):
             return jnp.asarray(x)
@@ -311,6 +323,7 @@ def padding_mask(tokens: Int[AnyArray, "B K"], pad_id: int) -> Bool[AnyArray, "B
     >>> padding_mask(jnp.array([[7, 8, 0]]), pad_id=0)[0, 0].astype(int).tolist()
     [[1, 1, 0]]
     """
+    check_tokens(2**31, 2, tokens=tokens)
     return (tokens != pad_id)[:, None, None, :]
 
 
@@ -333,6 +346,7 @@ def local_attention_mask(length: int, radius: int) -> Bool[Array, "1 1 Q Q"]:
     >>> local_attention_mask(4, radius=1)[0, 0].astype(int).tolist()
     [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
     """
+    check_range(0, 2**31 - 1, radius=radius)
     positions = jnp.arange(length)
     return (jnp.abs(positions[None, :] - positions[:, None]) <= radius)[None, None]
 
@@ -348,4 +362,5 @@ def segment_mask(
     >>> segment_mask(segments, segments)[0, 0].astype(int).tolist()
     [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
     """
+    check_tokens(2**31, 2, query_segments=query_segments, key_segments=key_segments)
     return (query_segments[:, :, None] == key_segments[:, None, :])[:, None]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jax_transformer.checks import check_positions, check_tokens
+from jax_transformer.checks import check_known, check_positions, check_tokens
 from jax_transformer.models.attention import Dropout, one_product
 from jax_transformer.types import AnyArray, DTypeLike, PrecisionLike
 
@@ -141,6 +141,7 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x: Float[AnyArray, "B T d_model"]) -> Float[Array, "B T d_model"]:
         """Apply two linear maps with a ReLU, or another activation, between."""
+        check_known(ACTIVATIONS, activation=self.activation)
         glorot = nn.initializers.glorot_uniform()
         dense = partial(
             nn.Dense,

@@ -30,7 +30,8 @@ COMMENT = re.compile(r"[ \t]*(?:;|#|%%|\*x\*|<[^()]*$|\( *END_OF_TEXT_UNIT *\)[ 
 _BESIDE = frozenset({"ID", "CODE", "CODING", "METADATA", "VERSION"})
 # What some parsers write for a sentence that they cannot parse.
 _NO_TREE = re.compile(r"\s*\(\s*(?:\(\s*\)\s*)?\)\s*$")
-_BESIDE_A_TREE = re.compile(rf"\((?:{'|'.join(sorted(_BESIDE))})[ \t\n(]")
+_DISFLUENCY = "-DFL-"  # the tag of a mark in Switchboard, of a restart or a slash unit
+_BESIDE_A_TREE = re.compile(rf"\((?:{'|'.join(sorted(_BESIDE))}|{_DISFLUENCY})[ \t\n(]")
 _TRACE = re.compile(r"\*(?![LR]RB\*)[^*]+\*|\*-?[0-9]+$|[*0]$")
 # Tags of 0 and * if they are words.
 _SIGN = re.compile("[^A-Za-z].*|CD|NUM|CARD|M|LS|SYM|NNP?S?|JJ|FW|XX?|NFP|HYPH|PU(?:NCT?)?")
@@ -136,8 +137,8 @@ class Oddities:
         """Return the tree without codes and what stands beside it; None if nothing is left."""
 
         def leaf(tag: str, word: str) -> Tree | None:
-            if tag == "CODE" and word[0] in "<{":
-                self.left_out["(CODE ...)"] += 1
+            if (tag == "CODE" and word[0] in "<{") or tag == _DISFLUENCY:
+                self.left_out[f"({tag} ...)"] += 1
                 return None
             return tag, word
 
@@ -167,7 +168,7 @@ class Oddities:
 @lru_cache(1 << 16)  # a treebank repeats its words
 def _kind(tag: str, word: str) -> str:
     """Return what a leaf looks like: a trace, a lemma, what joins two words, or ""."""
-    if tag == EMPTY:
+    if tag.startswith(EMPTY):
         return EMPTY
     if _TRACE.match(word) and not (word in ("*", "0") and _SIGN.fullmatch(category(tag))):
         return "traces"

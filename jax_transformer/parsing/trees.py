@@ -19,7 +19,7 @@ Tree: TypeAlias = tuple[str, "str | tuple[Tree, ...]"]
 ROOTS = frozenset({"", "TOP", "ROOT", "S1", "VROOT"})
 EMPTY = "-NONE-"
 _TEXT = re.compile(r"[^\s()]+", re.ASCII)
-_FUNCTION = re.compile(r"[-=|]")
+_FUNCTION = re.compile(r"[-=|]|##")
 
 
 def write_tree(tree: Tree) -> str:
@@ -95,7 +95,8 @@ def with_root(tree: Tree, label: str = "TOP") -> tuple[str, tuple[Tree, ...]]:
 def category(label: str) -> str:
     """Return the label without functions: NP for NP-SBJ-1 and NP=2, ADVP for ADVP|PRT.
 
-    A label that begins with a hyphen, such as -LRB-, or that is one of `-=|`, stays.
+    NP##case=gen## is NP, too. A label that begins with a hyphen, such as -LRB-, or that is one of
+    `-=|`, stays.
     """
     if label.startswith("-"):
         return label
@@ -106,9 +107,9 @@ def category(label: str) -> str:
 def normalize(tree: Tree) -> Tree | None:
     """Return the tree that parsers are trained and scored on; None if it has no words.
 
-    Leaves tagged -NONE-, which are traces, and constituents of nothing else are removed; labels and
-    tags become their `category`; a constituent whose only child has the same label is merged with
-    it; and the outer bracket is removed.
+    Leaves tagged -NONE- or -NONE-X, which are traces, and constituents of nothing else are removed;
+    labels and tags become their `category`; a constituent whose only child has the same label is
+    merged with it; and the outer bracket is removed.
     """
     normal = map_tree(tree, _normal_leaf, _normal_constituent)
     return None if normal is None else without_root(normal)
@@ -144,7 +145,7 @@ def map_tree(
 
 
 def _normal_leaf(tag: str, word: str) -> Tree | None:
-    return None if tag == EMPTY else (category(tag), word)
+    return None if tag.startswith(EMPTY) else (category(tag), word)
 
 
 def _normal_constituent(label: str, children: tuple[Tree, ...]) -> Tree:

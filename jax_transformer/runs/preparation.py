@@ -50,31 +50,37 @@ def prepare_run(run: Run, folder: RunFolder) -> Prepared:
 
         folder.fetch_steps(folder.checkpoints)
         trained_on = read_description(folder.checkpoints)["origin"]
-    _begin(run, folder, trained_on)
+    before = _begin(run, folder, trained_on)
     shared = None
     if run.sources.data_dir:
         shared = shared_folder(run.corpus, run.sources.data_dir)
     given = vars(run.vocabularies) if run.vocabularies else {}
     if run.initial:  # which is not needed any more once there is a checkpoint
         given = vocabularies_of(folder if trained_on else RunFolder(run.initial.run))
-    prepared = prepare(
-        folder,
-        corpus,
-        run.config.data,
-        run.seed,
-        given={name: [*paths] for name, paths in given.items() if paths},
-        trained_on=trained_on,
-        shared=shared if shared and shared.path != folder.path else None,
-    )
+    try:
+        prepared = prepare(
+            folder,
+            corpus,
+            run.config.data,
+            run.seed,
+            given={name: [*paths] for name, paths in given.items() if paths},
+            trained_on=trained_on,
+            shared=shared if shared and shared.path != folder.path else None,
+        )
+    except (InputError, OSError):
+        if before and not trained_on:  # so that what was refused is not asked for again
+            folder.write_run(before)
+        raise
     if run != folder.run:  # of a trained model; `prepare` would have refused other text
         folder.write_run(run)
         folder.manifest.write()
     return prepared
 
 
-def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> None:
+def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> Run | None:
     """Check that the run is the one that the folder's model is of; without a model, write it.
 
+    Returns the run that the folder had before.
     trained_on: the copy of the manifest in the newest checkpoint, if there is one.
     """
     folder.reread()
@@ -96,3 +102,4 @@ def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> No
     folder.manifest.made_of["settings"] = run.fixed_settings()  # a kill may have lost them
     if run != found and not trained_on:
         folder.write_run(run)
+    return found

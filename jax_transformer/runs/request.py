@@ -103,7 +103,7 @@ def _new_run(
     return dataclasses.replace(
         run,
         sources=before.sources if before and of_same_kind else Sources(),
-        vocabularies=before.vocabularies if before else None,
+        vocabularies=before.vocabularies if before and of_same_kind else None,
         initial=before.initial if before else None,
         imported_from="",
     )

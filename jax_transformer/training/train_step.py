@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Integer, Key, PyTree
 
-from jax_transformer.checks import check_ids, check_parts, check_range
+from jax_transformer.checks import check_ids, check_parts, check_seed, check_tokens
 from jax_transformer.models.layers import segment_positions
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
@@ -73,6 +73,7 @@ def shift_right(
     >>> shift_right(jnp.array([[8, 2, 9, 2]]), bos_id=1, segments=segments).tolist()
     [[1, 8, 1, 9]]
     """
+    check_tokens(2**31, 2, target=target)
     shifted = jnp.pad(target, ((0, 0), (1, 0)), constant_values=bos_id)[:, :-1]
     if segments is None:
         return shifted
@@ -114,7 +115,7 @@ def gradients(
     accumulate: the number of equal parts that the rows are split into, which are computed one
       after another to save memory. The result differs only by the dropout drawn and by rounding.
     """
-    check_parts(batch.source.shape[0], accumulate)
+    check_parts(batch.source, accumulate)
     # `jax.shard_map` itself sums the gradient of parameters that all devices share, and `reduce`
     # would sum it again. A zero made of this device's rows makes the parameters its own.
     zero = 0 * batch.source.sum()
@@ -192,7 +193,7 @@ def initial_state(
     >>> int(state.step), state.params["embedding"]["matrix"].shape
     (0, (20, 16))
     """
-    check_range(0, 2**32 - 1, seed=seed)
+    check_seed(seed)
     key, _ = _keys(seed)
     params = jax.jit(partial(initial_params, model))(key) if params is None else params
     return TrainState(jnp.int32(0), params, optimizer.init(params), jnp.uint32(seed))

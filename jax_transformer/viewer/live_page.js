@@ -10,6 +10,15 @@ const pause = matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 90;  
 let search = { number: 0, nodes: [], tip: 0 };
 
 const textOf = (vocabulary, token) => vocabulary.pieces[token].replaceAll("\u2581", " ");
+const BYTE = /^<0x([0-9A-F]{2})>$/;
+
+// The text of an output; pieces of bytes in a row are letters.
+function outputText(tokens) {
+  const bytes = new TextEncoder(), pieces = tokens.map((token) => textOf(target, token));
+  const all = pieces.flatMap((piece) =>
+    (BYTE.test(piece) ? [parseInt(BYTE.exec(piece)[1], 16)] : [...bytes.encode(piece)]));
+  return new TextDecoder().decode(new Uint8Array(all)).trim();
+}
 const nameOf = (view, layer) => data.views[view][1].replace("{}", layer);
 
 // ---- what a reader can change ----
@@ -68,11 +77,15 @@ worker.onmessage = ({ data: report }) => {
   if (report.empty) {
     byId("status").textContent = "There is nothing to read; type a sentence.";
     byId("output").replaceChildren();
+    byId("candidates").replaceChildren();
+    byId("after").textContent = "";
     byId("attention").hidden = byId("beam").hidden = true;
   } else if (report.done) finish(report);
   else grow(report);
 };
-worker.onerror = (event) => { byId("status").textContent = broken ||= event.message; };
+worker.onerror = (event) => {
+  byId("status").textContent = broken ||= event.message || "The model could not be started in a worker here.";
+};
 
 function grow({ read, written, best, milliseconds }) {
   read.forEach(({ id, ...rest }) => Object.assign(search.nodes[id], rest));
@@ -97,7 +110,7 @@ function finish({ tokens, isCut, encoder, before }) {
   choose(best);
   if (before) {
     const [ours, theirs] = [path().slice(1).map((node) => node.token), before].map((output) =>
-      output.slice(0, -1).map((token) => textOf(target, token)).join("").trim());
+      outputText(output.slice(0, -1)));
     byId("before").textContent = ours === theirs ? "This changes nothing in the output."
       : `As it was trained: ${theirs}`;
   }
@@ -232,7 +245,7 @@ byId("drop").addEventListener("click", () => {
 // In the tree: to the parent and to the best child.
 moveByArrows(byId("tree"),
   (button) => button.closest("ul").parentElement.querySelector("button"),
-  (button) => button.parentElement.querySelector("ul button"));
+  (button) => button.parentElement.querySelector(":scope > ul button"));
 
 // ---- the beginning ----
 

@@ -39,7 +39,7 @@ class Vocabulary {
   // White space that the vocabulary does not have becomes a space; a letter with separate marks
   // becomes one letter.
   readable(line) {
-    if (!/[\p{L}\p{N}\p{P}\p{S}\p{Cs}]/u.test(line)) return "";
+    if (!/[^\p{M}\p{Z}\p{Cc}\p{Cf}]/u.test(line)) return "";
     const composed = line.replace(/[^][\p{M}\u1160-\u11ff]*/gu, (letter) => {
       const one = letter.normalize("NFC");
       return one === letter || [...letter].every((each) => this.knows(each)) ? letter : one;

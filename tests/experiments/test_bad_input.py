@@ -139,6 +139,9 @@ ROWS = {
     "table3 --workdir=gs://bucket/table3": "gs://bucket/table3: address folder",
     "table3 --set=training.average_last=3": "training.average_last last",
     "table3 --set=training.keep_best=loss": "training.keep_best=loss last",
+    "table3 --set=data.task=parsing": "data.task=parsing translation",
+    "table3 --set=model.num_layers=2": "model.num_layers=2 miniature-C-N2 --row",
+    "table3 --flagfile=": "--flagfile=: file leave",
     "table3 --train_source=a": "--train_target, --dev_source, --dev_target,",
     # Exports, pages and servers.
     "export --output={dir} --format=marian": "{dir}: folder with something",

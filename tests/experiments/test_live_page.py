@@ -88,6 +88,8 @@ def odd_lines(count: int = 500) -> list[str]:
         "\u2028",
         "\u3000",
         "\ufeff",
+        "\ue000",
+        "\U0001faff",
     ]
     odd += [
         "  ",

@@ -102,6 +102,14 @@ def test_what_stands_beside_trees_is_left_out_and_counted(tmp_path, caplog):
     assert "(C 0)" in warning
 
 
+def test_the_marks_of_disfluencies_in_switchboard_are_left_out_and_counted(tmp_path, caplog):
+    tree = "( (S (EDITED (RM (-DFL- \\[)) (NP (PRP I)) (IP (-DFL- \\+))) (NP (PRP I)) (VP (VBP see)"
+    path = write(tmp_path / "a.mrg", f"{tree}) (RS (-DFL- \\])) (. .) (-DFL- E_S)))")
+    corpus = TreebankCorpus({"train": [path]})
+    assert [words for _, words, _ in corpus.pairs("train")] == ["I I see ."]
+    assert "4 (-DFL- ...)" in caplog.text
+
+
 def test_a_sentence_that_a_parser_did_not_parse_is_left_out_and_counted(tmp_path, caplog):
     path = write(tmp_path / "silver", "(TOP (X (NN a)))\n(())\n( )\n( ( ) ) \n(TOP (X (NN b)))\n")
     corpus = TreebankCorpus({"train": [path]})
@@ -112,7 +120,7 @@ def test_a_sentence_that_a_parser_did_not_parse_is_left_out_and_counted(tmp_path
 def test_words_that_look_like_traces_or_lemmas_stay_with_a_warning(tmp_path, caplog):
     odd = "(NP-SBJ *T*-1)", "(NP *-2)", "(WNP-1 0)", "(VB *)", "(N (ORTHO hund) (LEMMA hundur))"
     usual = "(NP (-NONE- *T*-1))", "(CD 0)", "(SYM *)", "(HYPH -)", "(NN *p)", "(CODE x)"
-    usual = *usual, "($*LRB* *LRB*)", "(JJ well-known)", "(NN a/b)"
+    usual = *usual, "(NP (-NONE-A-RAISE- *T*-1))", "($*LRB* *LRB*)", "(JJ well-known)", "(NN a/b)"
     for number, leaf in enumerate((*odd, *usual)):
         caplog.clear()
         tree = f"(S (NP (DT the) (NN dog)) {leaf} (. .))"

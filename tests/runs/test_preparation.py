@@ -1,9 +1,12 @@
 """config.json and the settings in the manifest, which a later command is held to."""
 
+from dataclasses import replace
+
 import pytest
 
 from jax_transformer.config import Config
 from jax_transformer.data.manifest import Manifest
+from jax_transformer.errors import InputError
 from jax_transformer.runs import preparation
 from jax_transformer.runs.run_dir import Run, RunFolder
 
@@ -22,6 +25,19 @@ def test_settings_are_recorded_although_a_kill_came_between_them_and_the_vocabul
     monkeypatch.setattr(preparation, "prepare", lambda folder, *_, **__: folder.manifest.write())
     preparation.prepare_run(run, RunFolder(tmp_path / "run"))
     assert Manifest.read(tmp_path / "run").made_of["settings"] == run.fixed_settings()
+
+
+def test_a_command_that_is_refused_leaves_the_run_that_was_requested_before(tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise InputError("found nothing")
+
+    run, folder = Run("demo", 1, Config()), tmp_path / "run"
+    folder.mkdir()
+    RunFolder(folder).write_run(run)
+    monkeypatch.setattr(preparation, "prepare", refused)
+    with pytest.raises(InputError, match="found nothing"):
+        preparation.prepare_run(replace(run, seed=2), RunFolder(folder))
+    assert RunFolder(folder).run == run
 
 
 def test_what_another_command_has_written_since_the_folder_was_opened_counts(tmp_path, monkeypatch):
