@@ -93,8 +93,9 @@ def main() -> None:
                 f"({error!r}); give that"
             ) from None
     for name, entry in added.items():
-        entry = replace(entry, note=FLAGS.note, published=FLAGS.published)
-        entry.environment |= given or {}
+        environment = entry.environment | (given or {})
+        notes = {"note": FLAGS.note, "published": FLAGS.published}
+        entry = replace(entry, environment=environment, **notes)
         check(name, entry)
         write_json(FOLDER / f"{name}.json", entry)
     write_text(PAGE, page())
