@@ -211,7 +211,8 @@ class _Preparation:
         paths = [self.folder.text(split, side) for side in SIDES]
         fingerprints = self.before.get("splits", {}), manifest.made_of["splits"]
         before, now = (text_digests(splits.get(split, {})) for splits in fingerprints)
-        same = before == now and self.before["vocabulary"]["unescape_html"] == unescape
+        vocabulary = self.before.get("vocabulary", {})  # none after a kill
+        same = before == now and vocabulary.get("unescape_html") == unescape
         if same and all(manifest.current(path) is not None for path in paths):
             return
         sides = list(zip(*self.corpus.scored(split), strict=True)) or [(), ()]

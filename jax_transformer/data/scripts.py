@@ -26,6 +26,8 @@ _WORD = re.compile("[^ \t\r\n]+")  # a no-break space is a part of a word
 def is_blank(text: str) -> bool:
     r"""Return whether a text has nothing to read: no letter, digit, punctuation mark or symbol.
 
+    Characters that Unicode has not assigned yet, or leaves to fonts, may be one of these.
+
     >>> is_blank(" \u200b\ufeff"), is_blank("?")
     (True, False)
     """

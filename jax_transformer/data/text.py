@@ -81,8 +81,9 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
                 if length == start:
                     return  # a mark and nothing else: no line
             if (line[:1] == b"\0") != (line[1:2] == b"\0"):
+                code = "UTF-16BE" if line[:1] == b"\0" else "UTF-16LE"
                 raise InputError(
-                    f"{name}: expected UTF-8, found UTF-16; convert it (iconv -f UTF-16LE -t UTF-8)"
+                    f"{name}: expected UTF-8, found {code}; convert it (iconv -f {code} -t UTF-8)"
                 )
         try:
             text = line[start:].decode("utf-8")

@@ -9,6 +9,8 @@ from jax_transformer.parsing.evalb_report import Total, total
 from jax_transformer.parsing.parser import flat_tree, words_of
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.trees import (
+    EMPTY,
+    Tree,
     category,
     escaped,
     leaves,
@@ -116,7 +118,10 @@ def _tagged(text: str, gold: str) -> str:
 
 
 def _in_top(text: str) -> str:
-    tree = map_tree(parse_tree(text), lambda tag, word: (category(tag), word)) if text else None
+    def leaf(tag: str, word: str) -> Tree:  # EVALB's parameters delete -NONE- alone
+        return EMPTY if tag.startswith(EMPTY) else category(tag), word
+
+    tree = map_tree(parse_tree(text), leaf) if text else None
     return write_tree(with_root(without_root(tree))) if tree else ""
 
 

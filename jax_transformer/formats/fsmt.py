@@ -78,7 +78,7 @@ def _vocabularies(
     lines = [*read_lines(path)]
     # The conversion removes a number at the end of a line as its count, though it may be a piece.
     # FSMTTokenizer never applies what is left of such a merge.
-    whole = [line for line in lines if len(line.split()) > 1] or lines
+    whole = [line for line in lines if " " in line.strip(" ") or not line] or lines
     if left_out := len(lines) - len(whole):
         logger.warning(f"{path}: {left_out:,} merges lack a side; leaving them out")
     merges = parse_codes(whole, str(path)).merges

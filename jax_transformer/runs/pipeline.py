@@ -97,14 +97,19 @@ def train(
     initial = folder.path / "initial"
     writes = isinstance(init_from, TrainedModel) and not initial.exists()
     trained = folder.trained_steps()
-    begun = folder.run.initial if trained and folder.run else None
-    if isinstance(init_from, TrainedModel) and begun and writes:  # it is needed no longer
-        logger.warning("%s is gone; going on without a look at init_from", initial)
-        writes, given["init_from"] = False, begun.run
-    elif isinstance(init_from, TrainedModel):
-        saved = _saved(init_from, folder, initial)
+    if isinstance(init_from, TrainedModel):
         folder.mend_manifest()
-        given["init_from"] = begun.run if begun else str(saved)  # it may have been moved since
+        begun = folder.run.initial if trained and folder.run else None
+        if begun and writes and Path(begun.run).name == initial.name and not folder.bucket:
+            logger.warning("%s is gone; going on without a look at init_from", initial)
+            writes = False
+        else:
+            saved = _saved(init_from, folder, initial)
+            folder.mend_manifest()
+            begun = None if writes else begun
+            given["init_from"] = str(saved)
+        if begun:
+            given["init_from"] = begun.run  # it may have been moved since
     elif isinstance(init_from, str | os.PathLike):
         given["init_from"] = os.fspath(init_from)
     elif init_from is not None:

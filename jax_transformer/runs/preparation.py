@@ -69,7 +69,9 @@ def prepare_run(run: Run, folder: RunFolder) -> Prepared:
         )
     except (InputError, OSError):
         if before and not trained_on:  # so that what was refused is not asked for again
+            folder.reread()  # the manifest that is written, without the text that was refused
             folder.write_run(before)
+            folder.manifest.write()
         raise
     if run != folder.run:  # of a trained model; `prepare` would have refused other text
         folder.write_run(run)

@@ -197,6 +197,7 @@ def test_lower_case_and_nfkc_are_those_of_python_and_unicode(tmp_path, lowercase
         expected = expected.lower() if lowercase else expected
         assert learned.decode(learned.encode(text)) == learned.as_in_pieces(text) == expected
         assert load_vocabulary(path).encode(expected) == learned.encode(text)
+    assert learned.as_in_pieces("\u2047") == "\u2047"  # UNK as it is shown, which NFKC would change
 
 
 # ---- Models of sentencepiece that others trained ----------------------------------------------

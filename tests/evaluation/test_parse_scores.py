@@ -47,6 +47,14 @@ def test_tags_of_gold_trees_count_without_functions_which_no_parser_writes():
     assert "|errors:0|" in found["f1"].signature
 
 
+def test_traces_of_any_kind_are_no_words_of_gold_trees():
+    parse = "(TOP (S (NP (PRP She)) (VP (VBZ sleeps))))"
+    for trace in ("-NONE-", "-NONE-A-RAISE-"):
+        gold = f"(S (NP (PRP She)) (VP (VBZ sleeps) (NP ({trace} *T*-1))))"
+        assert tree_f1([gold], [parse]).score == 100
+        assert "|errors:0|" in tree_f1([gold], [parse]).signature
+
+
 def test_f1_has_its_settings_and_the_number_of_sentences_left_out():
     golds = ["(S (A (x a)) (B (x b)))", "(S (x a))", "(S (x a))"]
     texts = ["(S (A (x a)) (C (x b)))", "(S (x b))", ""]

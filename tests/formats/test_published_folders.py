@@ -130,7 +130,7 @@ def test_an_output_matrix_that_was_never_trained_is_not_taken(marian, caplog):
 def test_merges_of_fsmt_that_the_conversion_has_cut_are_left_out(make, caplog):
     folder = make("fsmt")
     expected, path = read_model("fsmt", folder).source, folder / "merges.txt"
-    path.write_text(path.read_text(encoding="utf-8") + "2\n19\n", encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8") + "2\n19\n\n", encoding="utf-8")
     assert read_model("fsmt", folder).source.content == expected.content
     assert "2 merges lack a side" in caplog.text
 

@@ -28,7 +28,8 @@ def test_settings_are_recorded_although_a_kill_came_between_them_and_the_vocabul
 
 
 def test_a_command_that_is_refused_leaves_the_run_that_was_requested_before(tmp_path, monkeypatch):
-    def refused(*_, **__):
+    def refused(folder, *_, **__):
+        folder.manifest.made_of["splits"] = {"dev": "of text that is refused"}
         raise InputError("found nothing")
 
     run, folder = Run("demo", 1, Config()), tmp_path / "run"
@@ -38,6 +39,7 @@ def test_a_command_that_is_refused_leaves_the_run_that_was_requested_before(tmp_
     with pytest.raises(InputError, match="found nothing"):
         preparation.prepare_run(replace(run, seed=2), RunFolder(folder))
     assert RunFolder(folder).run == run
+    assert "splits" not in Manifest.read(folder).made_of
 
 
 def test_what_another_command_has_written_since_the_folder_was_opened_counts(tmp_path, monkeypatch):

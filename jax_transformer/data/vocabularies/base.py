@@ -58,8 +58,8 @@ class Vocabulary(ABC):
 
         eos: True to add EOS.
 
-        `data.text.readable` first normalizes the white space and the marks of letters. A line
-        without a letter, digit, punctuation mark or symbol has no pieces. A character without a
+        `data.text.readable` first normalizes the white space and the marks of letters. A line with
+        nothing to read (`data.scripts.is_blank`) has no pieces. A character without a
         piece is UNK (NUL and U+2585 always are); unknown neighbours may share one. No text gives
         PAD, BOS or EOS, even if it contains `<s>`.
 

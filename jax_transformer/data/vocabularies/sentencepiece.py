@@ -172,6 +172,8 @@ class SentencePieceVocabulary(Vocabulary):
 
     def as_in_pieces(self, text: str) -> str:
         """See `Vocabulary.as_in_pieces`: in lower case or NFKC, if the model writes that."""
+        if UNKNOWN in text:  # which NFKC takes apart
+            return text
         return self._processor.normalize(text).replace("\u2581", " ").strip() or text
 
     def sample_words(
