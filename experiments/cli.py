@@ -175,17 +175,11 @@ def refuse(message: str) -> NoReturn:
 def _unknown_flag(flag: str, known: Sequence[str]) -> str:
     """Return one line about a flag that is not known; it may be a setting, or a mistyping."""
     name = flag.lower().replace("-", "_").replace(".", "_")
-    meant = OURS.get(name, name)
-    leaves = [s.partition(".")[2] for s in SETTINGS]
-    meant = name if name in leaves else meant
-    settings = [
-        setting
-        for setting, leaf in zip(SETTINGS, leaves, strict=True)
-        if meant in (setting.replace(".", "_"), leaf)
-        # Commands without --experiment change what a trained model may change.
-        and ({"experiment", "row"} & {*known} or setting.startswith(FREE_SETTINGS))
-        and "set" in known
-    ]
+    # Commands that do not train change what a trained model may change.
+    free = "" if {"experiment", "row"} & {*known} else FREE_SETTINGS
+    leaves = {s: s.partition(".")[2] for s in SETTINGS if "set" in known and s.startswith(free)}
+    meant = name if name in leaves.values() else OURS.get(name, name)
+    settings = [s for s, leaf in leaves.items() if meant in (s.replace(".", "_"), leaf)]
     near = difflib.get_close_matches(meant, known, n=1)
     ours = f"--set={settings[0]}=VALUE" if settings else f"--{near[0]}" if near else ""
     return f"--{flag}: there is no such flag; " + (

@@ -362,7 +362,8 @@ def test_what_a_program_meets_is_one_line_and_an_exit_status(caplog, raised, cod
         ("train", "--batch_size=16", "--set=training.batch_tokens=VALUE"),
         ("train", "--length_penalty=length", "--set=decoding.length_penalty=VALUE"),
         ("average", "--average_last=3", None),  # it takes no settings
-        ("translate", "--max_length=100", None),  # which cannot change any more
+        ("translate", "--d_model=100", None),  # which cannot change any more
+        ("translate", "--max_length=100", "--set=decoding.max_extra_length=VALUE"),
     ],
 )
 def test_a_setting_is_suggested_where_it_can_be_given(command, flag, meant, tmp_path):
