@@ -6,13 +6,12 @@ Differs: not in the paper, which averages the parameters of checkpoints of one m
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from jax_transformer.decoding.beam_search import Position, State, Step
+from jax_transformer.decoding.beam_search import Position, State
 from jax_transformer.decoding.generate import ModelDecoder, log_probabilities
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.types import AnyArray, Params
@@ -24,30 +23,13 @@ def mean(
     """Return the logarithm of the weighted mean of probabilities, given the logarithm of each.
 
     weights: one for each; their sum is 1.
+
+    >>> halves, tenths = jnp.log(jnp.array([0.5, 0.5])), jnp.log(jnp.array([0.1, 0.9]))
+    >>> jnp.exp(mean([halves, tenths], weights=[0.75, 0.25])).round(3).tolist()
+    [0.4000000059604645, 0.6000000238418579]
     """
     column = jnp.array(weights, jnp.float32).reshape(-1, *[1] * jnp.ndim(log_probs[0]))
     return jax.nn.logsumexp(jnp.stack(log_probs), axis=0, b=column)
-
-
-def mean_step(steps: Sequence[Step], weights: Sequence[float]) -> Step:
-    """Return a step whose probabilities are the mean of those of steps; its state has all states.
-
-    >>> def always(*probabilities):
-    ...     log_probs = jnp.log(jnp.array([probabilities]))
-    ...     return lambda state, token, position: (log_probs, state)
-    >>> step = mean_step([always(0.5, 0.5), always(0.1, 0.9)], weights=[0.75, 0.25])
-    >>> jnp.exp(step([(), ()], jnp.array([0]), jnp.array(0))[0])[0, 0].round(3).item()
-    0.4000000059604645
-    """
-
-    def step(
-        states: State, token: Int[Array, " N"], position: Position
-    ) -> tuple[Float[Array, "N V"], State]:
-        each = [one(state, token, position) for one, state in zip(steps, states, strict=True)]
-        log_probs = [jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1) for logits, _ in each]
-        return mean(log_probs, weights), [state for _, state in each]
-
-    return step
 
 
 @dataclass(frozen=True)
@@ -78,10 +60,11 @@ class Ensemble:
         position: Position,
         column: Int[AnyArray, ""] | None = None,
     ) -> tuple[Float[Array, "N V"], State]:
-        """Do the step of `mean_step` with all models."""
-        each = zip(self._decoders, params, memory, strict=True)
-        steps = [partial(one.step, *own, column=column) for one, *own in each]
-        return mean_step(steps, self.weights)(state, token, position)
+        """Do the step of each model; the probabilities are the mean of theirs."""
+        models = zip(self._decoders, params, memory, state, strict=True)
+        each = [one.step(*own, token, position, column) for one, *own in models]
+        log_probs = [jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1) for logits, _ in each]
+        return mean(log_probs, self.weights), [state for _, state in each]
 
     @property
     def _decoders(self) -> list[ModelDecoder]:
