@@ -48,16 +48,9 @@ from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer, as_computed
 from jax_transformer.parallel import Devices, compiler_options
 from jax_transformer.presets import find_experiment
-from jax_transformer.runs.step import loss_of_stacked, stack_params
+from jax_transformer.runs.step import stack_params, training_step
 from jax_transformer.runtime import environment, with_fused_attention
-from jax_transformer.training.optimizer import adam_with_warmup
-from jax_transformer.training.train_step import (
-    Batch,
-    abstract_params,
-    initial_state,
-    make_loss,
-    make_train_step,
-)
+from jax_transformer.training.train_step import Batch, abstract_params, initial_state
 from jax_transformer.types import AnyArray, Params
 
 
@@ -243,9 +236,7 @@ def lower_train_step(config: Config, devices: AbsentDevices) -> Any:
             f"--rows={FLAGS.rows}: expected a multiple of training.accumulate, "
             f"{training.accumulate}, the number of parts of a batch"
         )
-    optimizer = adam_with_warmup(config.model.d_model, training.warmup_steps)
-    loss = loss_of_stacked(make_loss(model, BOS_ID, training.label_smoothing))
-    step = make_train_step(loss, optimizer, training.accumulate)
+    optimizer, step = training_step(config, model, BOS_ID)
     state = jax.eval_shape(lambda: initial_state(model, optimizer, seed=1))
     tokens = np.zeros((devices.count * FLAGS.rows, FLAGS.length), np.int32)
     batch = Batch(*[tokens] * (4 if config.data.packing else 2))

@@ -17,21 +17,13 @@ import numpy as np
 from absl import app, flags
 
 from experiments.cli import command, parse_flags
-from jax_transformer.config import Config, ModelConfig, TrainingConfig, override
+from jax_transformer.config import Config, ModelConfig, override
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.parallel import Devices
-from jax_transformer.runs.step import loss_of_stacked, stack_params
+from jax_transformer.runs.step import stack_params, training_step
 from jax_transformer.runtime import environment, keep_freed_memory, with_fused_attention
-from jax_transformer.training.optimizer import adam_with_warmup
-from jax_transformer.training.train_step import (
-    Batch,
-    StepMetrics,
-    TrainState,
-    initial_state,
-    make_loss,
-    make_train_step,
-)
+from jax_transformer.training.train_step import Batch, StepMetrics, TrainState, initial_state
 
 PAD_ID, BOS_ID, EOS_ID, FIRST_WORD_ID = 0, 1, 2, 4
 WARM_UP = 2  # calls between the one that compiles and the first that is timed
@@ -170,14 +162,12 @@ class TrainingStep:
             raise InputError(
                 f"--devices={devices.count}: expected a divisor of the batch's {shape.rows} rows"
             )
-        training = TrainingConfig()
         model = Transformer(shape.model, shape.vocabulary_size, PAD_ID)
-        optimizer = adam_with_warmup(shape.model.d_model, training.warmup_steps)
-        loss = loss_of_stacked(make_loss(model, BOS_ID, training.label_smoothing))
+        optimizer, step = training_step(Config(model=shape.model), model, BOS_ID)
         state = initial_state(model, optimizer, seed=1)
         if devices.prefer_few_arrays if stacked is None else stacked:
             state = stack_params(jax.device_get(state))
-        self._step: Any = devices.train_step(make_train_step(loss, optimizer))
+        self._step: Any = devices.train_step(step)
         self._device = devices.local[0]
         self._state, self._batch = devices.replicate(state), devices.put_rows(training_batch(shape))
 

@@ -25,7 +25,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from jax_transformer.data.manifest import differences, digest_of
-from jax_transformer.errors import InputError, warn_once
+from jax_transformer.errors import InputError, reason_of, warn_once
 from jax_transformer.files import check_regular, encode_json, naming
 from jax_transformer.parallel import check_devices, this_process
 from jax_transformer.runs.run_dir import saved_steps
@@ -201,7 +201,7 @@ class Checkpoints:
             yield
         except (OSError, ValueError, RuntimeError) as error:
             step, size = self._last_save or (0, 0)
-            code, reason = errno.EIO, f"{_one_line(error)}: mend that"
+            code, reason = errno.EIO, f"{reason_of(error)}: mend that"
             if any(text in str(error) for text in DISK_FULL):
                 code = errno.ENOSPC
                 reason = (
@@ -369,7 +369,7 @@ def _restore(path: Path, **items: Any) -> Any:
         raise  # the checkpoint may well be good
     except Exception as error:  # orbax and tensorstore raise all kinds for damaged files
         _check_readable(path)
-        raise CorruptCheckpoint(_one_line(error)) from error
+        raise CorruptCheckpoint(reason_of(error)) from error
 
 
 def _check_readable(folder: Path) -> None:
@@ -425,7 +425,3 @@ def _summary(array: np.ndarray) -> dict[str, Any]:
     """Return the dtype and shape of an array and the CRC-32 of its bytes in C order."""
     content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return {"kind": _kind(array), "crc32": zlib.crc32(content.data)}
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -105,7 +105,6 @@ def train(
             writes = False
         else:
             saved = _saved(init_from, folder, initial)
-            folder.mend_manifest()
             begun = None if writes else begun
             given["init_from"] = str(saved)
         if begun:
@@ -210,14 +209,13 @@ def train_run(
         _warn_of_steps(run)
         traced = profile_steps if devices.is_first else range(0)
         stop = trainer.train(traced, on_metrics, catch_signals=catch_signals)
+        again = again or f"python -m experiments.train --workdir {folder.quoted}"
         if stop:
-            again = again or f"python -m experiments.train --workdir {folder.quoted}"
             text = f"\nstopped by {stop.name}; nothing is lost. Continue with\n  {again}"
         else:
             try:
-                text = final_report(trainer, run.scored_on)
+                text = final_report(trainer)
             except KeyboardInterrupt:
-                again = again or f"python -m experiments.train --workdir {folder.quoted}"
                 logger.info("the trained model is saved; average and score it with\n  %s", again)
                 raise
         lock.close()  # here, because copying to a bucket may take minutes
@@ -274,16 +272,10 @@ def _warn_of_steps(run: Run) -> None:
         )
 
 
-def _split(trainer: Trainer, split: str) -> str:
-    """Return the split that is scored after training."""
-    return split if split in trainer.stores else "dev"
-
-
-def final_report(trainer: Trainer, split: str = "test") -> str:
+def final_report(trainer: Trainer) -> str:
     """Average the last checkpoints, score the mean, and return a report for the user.
 
-    split: the split to score on; dev if the run does not have it. Every process decodes its share;
-    process 0 scores and writes, and the others return "".
+    Every process decodes its share; process 0 scores and writes, and the others return "".
     """
     run, folder = trainer.run, trainer.folder
     best = trainer.development.best
@@ -293,7 +285,7 @@ def final_report(trainer: Trainer, split: str = "test") -> str:
         params_like, origin = trainer.abstract_params, trainer.origin
         steps, params = average_run(folder, run, best, params_like, origin, end=end)
     trainer.devices.check_same("an average", folder.averaged, steps, params)
-    split = _split(trainer, split)
+    split = run.scored_on if run.scored_on in trainer.stores else "dev"
     sources, references = text_lines(folder, split)
     params = as_computed(params, run.config.model)  # as for a model that is loaded
     model = replace(trainer.model, params=params, checkpoint="averaged", steps=steps)
