@@ -62,7 +62,7 @@ class Ensemble:
     ) -> tuple[Float[Array, "N V"], State]:
         """Do the step of each model; the probabilities are the mean of theirs."""
         models = zip(self._decoders, params, memory, state, strict=True)
-        each = [one.step(*own, token, position, column) for one, *own in models]
+        each = [one.step(p, m, s, token, position, column) for one, p, m, s in models]
         log_probs = [jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1) for logits, _ in each]
         return mean(log_probs, self.weights), [state for _, state in each]
 
