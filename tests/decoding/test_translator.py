@@ -181,7 +181,8 @@ def test_scores_that_are_not_numbers_are_an_error_that_names_the_line(translator
         message = refusal(translator.translate_lines, ["", "a cat"], first)
         assert message.startswith(f"{line}: ")
         message = refusal(translator.score_pairs, [("", "a"), ("a cat", "die katze")], first)
-        assert message.startswith(f"{line.replace('lines', 'sources')}: expected a score")
+        place = line.replace("lines", "sources") if first is None else f"source {line}"
+        assert message.startswith(f"{place}: expected a score")
 
 
 def test_a_greedy_search_that_met_nan_does_not_spoil_the_next(vocabulary):
