@@ -28,10 +28,10 @@ def test_rows_are_trained_once_and_shown_with_what_was_measured(text, tmp_path):
     row = "--row=miniature-D-dropout0.0"
     table = tmp_path / "table3.md"
     table.write_text("my notes")
-    assert "table3.md" in only_error("table3", *text_flags(text), f"--workdir={tmp_path}", *TINY)
+    command = ["table3", *text_flags(text), f"--workdir={tmp_path}", row, *TINY]
+    assert "table3.md" in only_error(*command)
     assert [*tmp_path.iterdir()] == [table]  # somebody else's is not replaced
     table.unlink()
-    command = ["table3", *text_flags(text), f"--workdir={tmp_path}", row, *TINY]
     command += ["--set=training.steps=3", "--seeds=2"]
     _, output, log = run_command(*command)
     assert log.count("warning: ") == 4  # one for each row and seed
