@@ -91,15 +91,16 @@ def _is_shown(record: logging.LogRecord) -> bool:
     """Return False for INFO of other libraries, and for tracebacks of what orbax raises again.
 
     asyncio logs the other failed tasks of such a save, "Task exception was never retrieved", and
-    what a client sends after its answer that is not HTTP. What else it logs nobody raises.
-    huggingface_hub writes its own records.
+    what a client sends after its answer that is not HTTP. What else it logs nobody raises. uvicorn
+    logs requests that a second Ctrl-C has cancelled. huggingface_hub writes its own records.
     """
     if record.name.startswith("huggingface_hub."):
         return False
     lost = record.name == "asyncio" and "exception was never retrieved" in record.getMessage()
     if record.exc_info and ("/orbax/" in record.pathname or lost):
         return False
-    if record.exc_info and getattr(record.exc_info[0], "__module__", "").startswith("h11."):
+    kind = record.exc_info and record.exc_info[0]
+    if kind and (kind.__module__.startswith("h11.") or kind.__name__ == "CancelledError"):
         return False
     ours = record.name.split(".")[0] in ("jax_transformer", "experiments", "benchmarks", "__main__")
     return ours or record.levelno != logging.INFO

@@ -125,6 +125,10 @@ def warn(named: Sequence[str], message: str) -> None:
         logger.warning(f"{', '.join(named[:10])}{more}: {message}")
 
 
+class NotFiniteError(InputError):
+    """The model's scores are not finite, whatever the input."""
+
+
 def not_finite(place: str, what: str, options: Sequence[str] = ()) -> InputError:
     """Return the error for an input of which no output has a finite score.
 
@@ -134,7 +138,8 @@ def not_finite(place: str, what: str, options: Sequence[str] = ()) -> InputError
     if options:
         because = f"{' and '.join(options)} may forbid every token, or {because}"
         remedy = f"lift an option, {remedy}"
-    return InputError(
+    kind = InputError if options else NotFiniteError
+    return kind(
         f"{place}: expected {what}, found none: {because}; {remedy}, or retrain with a smaller "
         "training.learning_rate_scale"
     )

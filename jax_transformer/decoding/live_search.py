@@ -1,5 +1,6 @@
 """§6.1 Searches of lines that come one by one: each is answered once its own output is done."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from jax_transformer.decoding.line_search import (
 from jax_transformer.decoding.slots import Outputs
 from jax_transformer.decoding.stream_search import StreamSearch, spoiled
 
+logger = logging.getLogger(__name__)
+
 
 def sizes(full: int, devices: int) -> list[int]:
     """Return the numbers of slots to compile searches for, each about four times the one before.
@@ -41,6 +44,12 @@ def steps(size: int, width: int) -> int:
     return max(1536 // (size * width), 4)
 
 
+class Answer(Future[list[list[Translation]]]):
+    """The outputs of a line that are to come. left: True once nobody waits for them."""
+
+    left = False
+
+
 @dataclass(eq=False)
 class _Entry:
     """A line; its result is running once it has a slot.
@@ -50,7 +59,7 @@ class _Entry:
     """
 
     sentence: Sentence
-    result: "Future[list[list[Translation]]]"
+    result: Answer
     turn: int
     alone: bool = False
 
@@ -169,15 +178,17 @@ class _Group:
         keep = self.sizes[0]
         self.pools = [p for p in self.pools if p.lines or (p.size == keep and not p.spoiled)]
 
-    def advance(self, done: list[_Done]) -> int:
+    def advance(self, done: list[_Done], *, others: bool) -> int:
         """Let lines enter the smallest slots for all; return their number.
 
         Those in slots of another size stay there until they are done. Lines that are done are
         appended to `done`, which has those of some slots if the search in others fails.
+        others: True if lines of other lengths wait for their turn, so that it has to end soon.
         """
         sizes = (size for size in self.sizes if self.total <= size)
         into = self.pool(next(sizes, self.sizes[-1]))
-        most, began = into.most_new, 0
+        free = into.size - len(into.lines)
+        most, began = min(into.most_new, free) if others else into.most_new, 0
         alone = bool(self.waiting) and self.waiting[0].alone
         if alone:
             most, into = 1, _Pool(self.search, self.stream, self.sizes[0], self.width)
@@ -186,15 +197,17 @@ class _Group:
         new = list[_Entry]()
         while self.waiting and self.waiting[0].alone == alone and len(new) < most:
             entry = self.waiting.pop(0)
-            if entry.result.running():  # it comes from a shorter search, or from a spoiled one
+            if entry.result.left:
+                entry.result.set_result([])
+            elif entry.result.running():  # it comes from a shorter search, or from a spoiled one
                 new.append(entry)
             elif entry.result.set_running_or_notify_cancel():
                 new.append(entry)
                 began += 1
-        others = [pool for pool in self.pools if pool.lines and pool is not into]
-        for pool, own in ((into, new), *((pool, []) for pool in others)):
+        rest = [pool for pool in self.pools if pool.lines and pool is not into]
+        for pool, own in ((into, new), *((pool, []) for pool in rest)):
             # Lines that wait must find slots in `into` soon, so it does no more than they need.
-            waits = self.waiting and pool is into
+            waits = self.waiting and pool is into and not others
             done += pool.advance(own, 0 if waits else steps(pool.size, self.width))
         self._free()
         return began
@@ -234,7 +247,7 @@ class LiveSearch:
         """The number of lines in search, and of those that wait."""
         return sum(group.total for group in self._groups)
 
-    def add(self, line: Line, result: "Future[list[list[Translation]]]", turn: int) -> None:
+    def add(self, line: Line, result: Answer, turn: int) -> None:
         """Let a line wait for its slot; its outputs become the result, a list of one."""
         try:
             (sentence,) = self._search.read([line])
@@ -258,14 +271,18 @@ class LiveSearch:
         busy = [group for group in self._groups if group.busy]
         if not busy:  # another thread has called `close`
             return 0, 0
-        group = next((group for group in busy if group.total), busy[0])
+        busy.sort(key=lambda group: not group.total)
+        group = busy[0]
         self._groups.remove(group)
         self._groups.append(group)
         before, began, done = group.lines, 0, list[_Done]()
-        try:
-            if not group.total or group.total > group.sizes[-1]:
+        if not group.total or group.total > group.sizes[-1]:
+            try:
                 group.compile()
-            began = group.advance(done)
+            except Exception as error:  # the sizes before serve all lines, if more slowly
+                logger.warning(f"a search of more lines at once cannot be compiled: {error}")
+        try:
+            began = group.advance(done, others=any(other.total for other in busy[1:]))
         except BaseException as error:  # of any kind: the clients are answered, others go on
             inside = (entry for pool in group.pools for entry in pool.lines.values())
             for entry in (*inside, *group.waiting):

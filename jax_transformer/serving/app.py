@@ -1,5 +1,6 @@
 """The application: paths, their requests and answers, and what becomes of mistakes."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
 from jax_transformer import __version__
+from jax_transformer.decoding.line_search import NotFiniteError
 from jax_transformer.errors import InputError
 from jax_transformer.serving.batcher import QueueFullError
 from jax_transformer.serving.guard import OPEN, Access, Guard, Limits, Metrics, error_response
@@ -27,6 +29,8 @@ from jax_transformer.serving.schemas import (
     wrong_value,
 )
 from jax_transformer.serving.service import Service
+
+logger = logging.getLogger(__name__)
 
 PAGE = Path(__file__).with_name("page.html")
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -148,6 +152,11 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(InputError)
     async def impossible(_: Request, error: InputError) -> JSONResponse:
         return error_response(422, str(error))
+
+    @app.exception_handler(NotFiniteError)
+    async def broken(_: Request, error: NotFiniteError) -> JSONResponse:
+        logger.error(str(error))
+        return error_response(500, str(error))
 
     @app.exception_handler(QueueFullError)
     async def full(_: Request, error: QueueFullError) -> JSONResponse:

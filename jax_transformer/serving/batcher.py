@@ -2,10 +2,11 @@
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
+
+from jax_transformer.decoding.live_search import Answer
 
 # work(kind, items) -> a result for each item
 Work = Callable[[Any, list[Any]], Sequence[Any]]
@@ -24,7 +25,7 @@ class Live(Protocol):
         """The number of items in it; without any it prepares for later ones."""
         ...
 
-    def add(self, item: Any, result: "Future[list[Any]]", turn: int, /) -> None:
+    def add(self, item: Any, result: Answer, turn: int, /) -> None:
         """Let an item wait for its place; a list of one becomes the result."""
         ...
 
@@ -44,7 +45,7 @@ class _Job:
     largest: float  # size of an item
     size: float  # of all
     turn: int
-    results: "Future[list[Any]]"
+    results: Answer
     live: Live | None
     added: bool = False  # to `live`
 
@@ -98,10 +99,10 @@ class Batcher:
         with self._changed:
             return sum(len(job.items) for job in self._jobs if job.waits)
 
-    def submit(
-        self, kind: Hashable, items: list[Any], *, follows: bool = False
-    ) -> "list[Future[list[Any]]]":
-        """Return futures that together have a result for each item; cancel them to give it up.
+    def submit(self, kind: Hashable, items: list[Any], *, follows: bool = False) -> list[Answer]:
+        """Return futures that together have a result for each item.
+
+        To give it up, cancel them and set `left`, because those that have begun go on.
 
         Many items are cut into several parts, of which the n-th has the turn of the n-th request
         after this one, so that other clients' come between, and that what was given up ends soon.
@@ -127,7 +128,7 @@ class Batcher:
             for number, (first, last) in enumerate(pairwise([*cuts, len(items)])):
                 own, part = sizes[first:last], items[first:last]
                 turn = self._submitted + (number // most if live else number)
-                jobs.append(_Job(kind, part, max(own), sum(own), turn, Future(), live))
+                jobs.append(_Job(kind, part, max(own), sum(own), turn, Answer(), live))
             self._jobs.extend(jobs)
             self._changed.notify()
         return [job.results for job in jobs]
@@ -150,6 +151,7 @@ class Batcher:
             with self._changed:
                 self._running = [live for live in self._running if live.busy]
                 others = any(not job.live for job in self._jobs)
+                others |= any(live.total for live in self._running)
             for live in self._running:
                 if others and not live.total:
                     continue

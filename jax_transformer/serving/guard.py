@@ -154,6 +154,8 @@ class Guard:
         self._check_origin(headers)
         if self._access.token is not None and scope["path"] not in OPEN:
             _check_token(headers.getlist("authorization"), self._access.token)
+        if scope["method"] == "POST" and scope["query_string"]:
+            raise HTTPException(422, "query: expected options in the body, found some in the URL")
         if (coding := headers.get("content-encoding", "").lower()) not in ("", "identity"):
             raise HTTPException(
                 415, f"expected an uncompressed body, found one in {coding}; send it uncompressed"

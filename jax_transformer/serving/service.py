@@ -58,6 +58,7 @@ class Service:
         self.translator.batches = replace(self.translator.batches, compile_tokens=math.inf)
         self._live_for = cache(partial(LiveSearch, self.translator))  # by n_best
         self._reader = ThreadPoolExecutor(2)  # few: all threads share Python's lock
+        self._slow = ThreadPoolExecutor(1)  # for what other requests must not wait for
         full = max(decoding.batch_tokens // LENGTHS[0], 1)  # a batch of short lines
         # An item begins with what it is about: a text, or a line, whose text comes first.
         self.batcher = Batcher(
@@ -189,7 +190,7 @@ class Service:
                 "give fewer or shorter phrases"
             )
         if request.without:  # an automaton of long phrases takes seconds, and is kept
-            await self._read(partial(self.translator.phrases_for, request.without))
+            await self._read(partial(self.translator.phrases_for, request.without), self._slow)
         remedy = "make it shorter, or split it; split_sentences does that for translations"
         texts = [line.text for line in lines]
         await self._check_lengths([line.place for line in lines], texts, remedy=remedy)
@@ -221,16 +222,24 @@ class Service:
                     f"{place}: expected at most {most:,} tokens, found {len(tokens):,}; {remedy}"
                 )
 
-    async def _read(self, function: Callable[[], Any]) -> Any:
+    async def _read(
+        self, function: Callable[[], Any], threads: ThreadPoolExecutor | None = None
+    ) -> Any:
         """Call a function of text in another thread, so that others are answered meanwhile."""
-        return await asyncio.get_running_loop().run_in_executor(self._reader, function)
+        return await asyncio.get_running_loop().run_in_executor(threads or self._reader, function)
 
     async def _submit(
         self, work: Work, items: Sequence[Any], *, follows: bool = False
     ) -> list[Any]:
-        futures = map(asyncio.wrap_future, self.batcher.submit(work, [*items], follows=follows))
-        results = list[Any]()
-        for part in await asyncio.gather(*futures, return_exceptions=True):
+        answers = self.batcher.submit(work, [*items], follows=follows)
+        futures, results = map(asyncio.wrap_future, answers), list[Any]()
+        try:
+            parts = await asyncio.gather(*futures, return_exceptions=True)
+        except asyncio.CancelledError:
+            for answer in answers:
+                answer.left = True
+            raise
+        for part in parts:
             if isinstance(part, BaseException):
                 raise part
             results += part

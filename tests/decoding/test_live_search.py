@@ -1,6 +1,5 @@
 """Lines that enter and leave searches while they run against lines that are searched together."""
 
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ from jax_transformer.config import DecodingConfig
 from jax_transformer.decoding import live_search
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.line_search import Line, LineSearch, Sentence, Translation
-from jax_transformer.decoding.live_search import LiveSearch, sizes
+from jax_transformer.decoding.live_search import Answer, LiveSearch, sizes
 from jax_transformer.decoding.stream_search import StreamSearch
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
@@ -26,7 +25,7 @@ def line(text, place="lines[0]"):
 
 
 def add(live, text, turn=0, place="lines[0]"):
-    result = Future()
+    result = Answer()
     live.add(line(text, place), result, turn)
     return result
 
@@ -93,7 +92,9 @@ class Stream(StreamSearch):
         self.calls.append((size, width))
         both = zip(number.tolist(), source, strict=True)
         new = {n: int((row > 2).sum()) for n, row in both if n >= 0}
-        busy = {n: left - steps for n, left in (slots | new).items()}
+        busy = slots | new
+        slotless = sorted(busy.values())[: max(len(busy) - size, 0)]  # until all have slots
+        busy = {n: left - max([steps, *slotless]) for n, left in busy.items()}
         ended = [n for n, left in busy.items() if left <= 0]
         going_on = {n: left for n, left in busy.items() if left > 0}
         return going_on | {"shape": (size, width)}, ended
@@ -211,6 +212,50 @@ def test_a_short_line_does_not_wait_for_a_long_one(fake):
     assert not any(each.done() for each in long)
     finish(live)
     assert all(each.done() for each in long)
+
+
+def test_lines_that_wait_for_slots_hold_up_no_other_length(fake):
+    search, _ = fake
+    live = LiveSearch(search, 1)
+    long = [add(live, "x" * 40) for _ in range(20)]
+    for _ in range(12):
+        add(live, "a")
+        live.advance()
+    assert sum(each.running() for each in long) == 8  # the slots of their length
+    finish(live)
+    assert all(each.done() for each in long)
+
+
+def test_what_was_given_up_after_it_began_is_not_searched_again(fake):
+    search, streams = fake
+    streams[0].usual = 30  # so that each line goes on to a longer search
+    live = LiveSearch(search, 1)
+    left, other = add(live, "abc"), add(live, "abc")
+    while streams[0].calls == [] or not left.running():
+        live.advance()
+    assert not left.cancel()
+    left.left = True
+    finish(live)
+    assert left.result(0) == []
+    assert text_of(other) == "abc"
+
+
+def test_a_size_that_cannot_be_compiled_is_left_out_with_a_warning(fake, monkeypatch, caplog):
+    search, streams = fake
+    live = LiveSearch(search, 1)
+    assert [*live.warm_up()]
+    empty = streams[0].empty
+
+    def refuse(params, shape, size):
+        if size > 1:
+            raise MemoryError("of the device")
+        return empty(params, shape, size)
+
+    monkeypatch.setattr(streams[0], "empty", refuse)
+    several = [add(live, letter) for letter in "abcd"]
+    finish(live)
+    assert [text_of(each) for each in several] == [*"abcd"]
+    assert "cannot be compiled: of the device" in caplog.text
 
 
 def test_a_line_goes_on_while_others_wait_for_larger_slots(fake, monkeypatch):

@@ -76,15 +76,24 @@ def test_a_thousand_clients_at_once_get_their_own_translation_or_are_told_to_wai
     assert asyncio.run(all_at_once()) == [expected[line] for line in lines]
 
 
+def test_the_server_of_this_machine_answers_to_no_other_name(server):
+    _, url = server
+    assert httpx.get(f"{url}/models").status_code == 200
+    assert httpx.get(f"{url}/models", headers={"host": "evil.example"}).status_code == 400
+
+
 def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is_0(
     trained, tmp_path
 ):
     token = tmp_path / "token"
     token.write_text("s3cret\nthe first line alone counts\n", encoding="utf-8-sig")
-    flags = f"--workdir={trained}", "--port=0", f"--token_file={token}", "--max_seconds=600"
+    flags = [f"--workdir={trained}", "--port=0", f"--token_file={token}", "--max_seconds=600"]
+    flags += ["--max_body=1000", "--origin=https://a.example"]
     with started("serve", *flags) as process:
         url, answers = address(process), []
         assert ask(url, LINES).status_code == 401
+        page = httpx.get(f"{url}/health", headers={"origin": "https://a.example"})
+        assert page.headers["access-control-allow-origin"] == "https://a.example"
         with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
             head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\n"
             client.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -93,6 +102,8 @@ def test_the_answer_that_was_begun_is_given_after_sigterm_and_the_exit_status_is
             while client.recv(1000):
                 pass  # until it is closed
         known = httpx.Client(headers={"authorization": "Bearer s3cret"}, timeout=300)
+        too_long = known.post(f"{url}/translate", json={"lines": ["a" * 1000]})
+        assert too_long.status_code == 413
         request = {"lines": LINES * 5, "samples": 64}  # so many that they are several batches
         begun = threading.Thread(
             target=lambda: answers.append(known.post(f"{url}/translate", json=request))

@@ -12,6 +12,7 @@ from refusals import refusal
 from small_run import write_run
 
 import jax_transformer as jt
+from jax_transformer.decoding.line_search import not_finite
 from jax_transformer.serving.guard import Access, Limits
 
 pytest.importorskip("fastapi", reason="serves: pip install -e '.[serve]'")
@@ -81,6 +82,7 @@ MISTAKES = [
     ("/attention", b'{"source": "a\\nb"}', 422, "source: expected one line"),
     ("/attention", b'{"source": "%s"}' % LONG, 422, "source: expected at most"),
     ("/nothing%1b%0a", b"", 404, "path"),
+    ("/translate?n_best=2", b'{"lines": ["a"]}', 422, "query"),
     *(
         ("/translate", b'{"lines": ["a"], ' + options + b"}", status, names)
         for options, status, names in (
@@ -135,10 +137,15 @@ def test_head_is_answered_as_get_without_the_content(client):
 
 
 def test_a_slash_at_the_end_is_another_path_and_leads_nowhere(client):
-    for path in ("/health/", "/translate/", "//evil.example/health/"):
+    for path in ("/health/", "/translate/"):
         answer = client.get(path, headers={"host": "evil.example"}, follow_redirects=False)
         assert answer.status_code == 404
         assert "location" not in answer.headers
+    with connection(client) as stream:  # httpx would leave out a slash
+        stream.sendall(b"GET //evil.example/health/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = stream.recv(1_000)
+        assert b" 404 " in answer
+        assert b"location" not in answer.lower()
 
 
 def test_a_body_is_json_whatever_it_is_called_but_not_compressed(client):
@@ -288,6 +295,17 @@ def test_a_bug_is_logged_without_what_the_client_sent(client, service, caplog):
     assert "KeyError" in answer.json()["error"]
     until(lambda: "KeyError" in caplog.text)
     assert "secret" not in caplog.text + answer.text
+
+
+def test_a_model_whose_scores_are_no_numbers_is_a_fault_of_the_server(client, service, caplog):
+    def fail(kind, items):
+        raise not_finite("lines[0]", "an output")
+
+    service.batcher._work = fail
+    answer = client.post("/translate", json={"lines": ["a"]})
+    assert answer.status_code == 500
+    assert "scores are not finite" in answer.json()["error"]
+    until(lambda: "scores are not finite" in caplog.text)
 
 
 def test_only_who_has_the_token_is_answered(model):

@@ -198,6 +198,26 @@ def test_live_work_prepares_for_later_items_only_if_no_job_waits(batcher, held):
     assert [kind for kind, _ in held.batches] == ["a", "b", "prepares"]
 
 
+def test_live_work_prepares_for_later_items_only_if_no_other_has_any(held):
+    live = {"one": Parts(), "other": Parts()}
+    batcher = Batcher(held, most_waiting=8, most_together=4, live=live.get)
+    seen = list[int]()
+
+    def prepare():
+        seen.append(live["other"].total)
+        live["one"].busy = False
+        return 0, 0
+
+    busy(batcher, held)
+    live["one"].advance, live["one"].busy = prepare, True
+    batcher.go_on(live["one"])
+    several = batcher.submit("other", ["x", "y", "z"])
+    held.go.set()
+    assert results(several) == ["part x", "part y", "part z"]
+    batcher.close()
+    assert seen == [0]
+
+
 def test_a_batch_that_is_done_again_job_by_job_counts_once(batcher, held):
     counts = []
     busy(batcher, held)

@@ -10,6 +10,7 @@ from small_run import write_run
 import jax_transformer as jt
 from jax_transformer.config import override_free
 from jax_transformer.decoding.line_search import Line, Translation
+from jax_transformer.decoding.minimum_bayes_risk import minimum_bayes_risk
 from jax_transformer.errors import InputError
 from jax_transformer.runs.metrics_writer import compilation_events
 
@@ -128,6 +129,17 @@ def test_answers_are_those_of_the_model_though_requests_share_batches(model, ser
             assert scores == pytest.approx([output.score for output in other], rel=1e-4)
     assert texts(begun) == texts(model.translate(LINES[:2], n_best=1, prefixes=["we", ""]))
     assert [line[0] if line else "" for line in texts(chosen)] == model.translate(LINES, mbr="chrf")
+
+
+def test_minimum_bayes_risk_chooses_among_the_samples_each_of_which_counts_once(model):
+    first = 0
+    for seed in range(3):
+        (drawn,) = model.translate(LINES[:1], samples=8, seed=seed)
+        expected = minimum_bayes_risk([output.text for output in drawn])
+        ((found,),) = model.translate(LINES[:1], samples=8, seed=seed, mbr="chrf")
+        assert found == drawn[expected]
+        first += not expected
+    assert first < 3  # so the choice is seen
 
 
 @pytest.mark.slow
