@@ -15,6 +15,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -30,6 +31,7 @@ from experiments.shared_flags import (
 )
 from experiments.tables import TABLE_HEAD, Table3Row, miniature_table
 from jax_transformer.config import override, settings
+from jax_transformer.data.manifest import text_digests
 from jax_transformer.data.sources import Sources, Text
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
@@ -92,6 +94,7 @@ def main() -> int:
 
     again = shlex.join(["python", "-m", "experiments.table3", *sys.argv[1:]])
     rows: dict[str, list[Table3Row]] = {name: [] for name in names}  # of each seed
+    common: dict[str, Any] = {}
     seconds = []  # of the rows that were trained from their first step
     folders = [row_folder(workdir, run) for run in runs]
     for folder in folders:
@@ -109,6 +112,13 @@ def main() -> int:
             raise InputError(
                 f"{folder.results}: expected the last step's scores as the newest, found those of "
                 "another checkpoint; move the file away and run the same command again"
+            )
+        splits = folder.manifest.made_of["splits"]
+        text = {split: text_digests(splits[split]) for split in ("train", "dev")}
+        if text != (common := common or text):
+            raise InputError(
+                f"{folder.path}: expected the text of {folders[0].path}, found another; put the "
+                "files back as they were for that row, and remove the rows of other text"
             )
         rows[row.name].append(row)
         logger.info("%s: perplexity %.3f, BLEU %.2f", run.experiment, row.perplexity, row.bleu)

@@ -1,5 +1,6 @@
 """§6.1 The mean of the last checkpoints: the model that is scored, saved in a folder of its own."""
 
+import contextlib
 import logging
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,8 +14,13 @@ import numpy as np
 from jax_transformer.errors import InputError
 from jax_transformer.progress import Progress
 from jax_transformer.runs.best import NAME, BestStep
-from jax_transformer.runs.checkpoints import Checkpoints, good_checkpoints, settled
-from jax_transformer.runs.run_dir import Run, RunFolder
+from jax_transformer.runs.checkpoints import (
+    Checkpoints,
+    good_checkpoints,
+    restore_params,
+    settled,
+)
+from jax_transformer.runs.run_dir import Run, RunFolder, saved_steps
 from jax_transformer.types import Params
 
 ENDED = "ended"  # in the position of a checkpoint with which on_metrics has ended training
@@ -83,10 +89,14 @@ def average_run(
     """Average the last checkpoints of a run, up to its best step, and save the mean (§6.1).
 
     best: None if there is no best step. last: the number of checkpoints; None takes
-    training.average_last. end: a step with which training has ended, whatever its number.
+    training.average_last, and does not replace a mean of more checkpoints that ends at the same
+    step. end: a step with which training has ended, whatever its number.
     params_like, and what is returned: as for `average`.
     """
-    last = last or run.config.training.average_last
+    kept, last = last is None, last or run.config.training.average_last
+    if best and best.step not in folder.trained_steps():
+        logger.warning("%s: its checkpoint is gone; the last ones are averaged", best)
+        best = None
 
     def regular(step: int) -> bool:
         if best and step >= best.step:  # which was the last step, before more were requested
@@ -98,6 +108,12 @@ def average_run(
     )
     folder.fetch_steps(folder.averaged)  # the new one is numbered after them
     steps, params = average(folder.checkpoints, params_like, last, regular)
+    if kept and len(steps) < last and saved_steps(folder.averaged):
+        with contextlib.suppress(InputError):  # a damaged one
+            before, mean = restore_params(folder.averaged, params_like)
+            if before[-1] == steps[-1] and len(before) > len(steps):
+                logger.warning("the mean of %d, which was there already, is kept", len(before))
+                return before, mean
     state = {NAME: vars(best)} if best else {}
     save_average(folder.averaged, params, steps, origin, **state)
     return steps, params

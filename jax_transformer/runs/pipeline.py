@@ -66,7 +66,7 @@ def train(
             *("training.steps=3000", "training.keep_best=bleu"),
             workdir="runs/mine",
         )
-        model.scores[-1]["score"]
+        model.scores[0]["score"]
 
     experiment: a name of `jt.experiments()`; None takes what the folder or `init_from` has, or the
       demo.
@@ -284,6 +284,7 @@ def final_report(trainer: Trainer) -> str:
         end = max(folder.trained_steps(), default=None)  # on_metrics may have chosen it
         params_like, origin = trainer.abstract_params, trainer.origin
         steps, params = average_run(folder, run, best, params_like, origin, end=end)
+    best = best if best and best.step in steps else None
     trainer.devices.check_same("an average", folder.averaged, steps, params)
     split = run.scored_on if run.scored_on in trainer.stores else "dev"
     sources, references = text_lines(folder, split)

@@ -101,6 +101,10 @@ def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> Ru
         for name, value in settings(run.config).items():
             if value != before[name]:
                 logger.info(f"continuing  with {name}={value}, {before[name]} before")
+    elif folder.results.exists():
+        old = folder.results.with_name("results.before.json")
+        logger.warning(f"{folder.results} has scores of a model that is gone; it is now {old.name}")
+        folder.results.replace(old)
     folder.manifest.made_of["settings"] = run.fixed_settings()  # a kill may have lost them
     if run != found and not trained_on:
         folder.write_run(run)

@@ -345,7 +345,15 @@ class RunFolder(DataFolder):
         if self.bucket:  # another machine may have scored meanwhile
             self.bucket.fetch(lambda name: name == self.results.name)
         with exclusive(self.path / "results.lock"):
-            write_json(self.results, [*self.read_results(), *results])
+            older = self.read_results()
+            new = {
+                each["translations"]: each["steps"] for each in results if "translations" in each
+            }
+            for each in older:
+                file, steps = each.get("translations"), each.get("steps")
+                if new.get(file, steps) != steps:  # it had the outputs of another model
+                    del each["translations"]
+            write_json(self.results, [*older, *results])
 
 
 def check_trainable(folder: RunFolder) -> None:

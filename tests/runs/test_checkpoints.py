@@ -27,7 +27,7 @@ from jax_transformer.data.urls import absolute
 from jax_transformer.errors import InputError
 from jax_transformer.runs import averages, checkpoints
 from jax_transformer.runs.best import BestStep
-from jax_transformer.runs.checkpoints import Checkpoints
+from jax_transformer.runs.checkpoints import Checkpoints, restore_params
 from jax_transformer.runs.load import build_model, load_vocabularies
 from jax_transformer.runs.run_dir import PATTERNS, RunFolder
 from jax_transformer.training.train_step import abstract_params
@@ -345,6 +345,33 @@ def test_the_best_step_is_kept_and_averaged_even_if_more_steps_were_requested_af
     params = abstract_params(build_model(run, *load_vocabularies(folder)))
     best = BestStep("bleu", step=1, score=9.0, evaluated=2)
     assert averages.average_run(folder, run, best, params, origin)[0] == [1]
+
+
+def test_without_the_best_step_the_last_ones_are_averaged_with_a_warning(
+    small_run, tmp_path, caplog
+):
+    folder = RunFolder(shutil.copytree(small_run, tmp_path / "run"))
+    run, origin = folder.load_run(), folder.manifest.copy()
+    params = abstract_params(build_model(run, *load_vocabularies(folder)))
+    shutil.rmtree(folder.averaged)
+    best = BestStep("bleu", step=7, score=9.0, evaluated=7)
+    assert averages.average_run(folder, run, best, params, origin)[0] == [1, 2]
+    assert "at step 7: its checkpoint is gone" in caplog.text
+
+
+def test_a_mean_of_more_checkpoints_stays_unless_another_number_is_asked_for(
+    small_run, tmp_path, caplog
+):
+    folder = RunFolder(shutil.copytree(small_run, tmp_path / "run"))
+    run, origin = folder.load_run(), folder.manifest.copy()
+    like = abstract_params(build_model(run, *load_vocabularies(folder)))
+    shutil.rmtree(folder.checkpoints / "1")  # of 1 and 2, whose mean is there
+    before, kept = restore_params(folder.averaged, like)
+    steps, params = averages.average_run(folder, run, None, like, origin)
+    assert steps == before == [1, 2]
+    jax.tree.map(np.testing.assert_array_equal, params, kept)
+    assert "the mean of 2, which was there already, is kept" in caplog.text
+    assert averages.average_run(folder, run, None, like, origin, last=1)[0] == [2]
 
 
 def test_the_best_step_goes_only_once_a_better_one_is_saved(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from refusals import refusal
 from jax_transformer.config import Config, override
 from jax_transformer.errors import InputError
 from jax_transformer.evaluation.evaluate import Evaluation
-from jax_transformer.evaluation.score import SEARCH
+from jax_transformer.evaluation.score import SEARCH, Score
 from jax_transformer.runs import run_dir
 from jax_transformer.runs.bucket import Bucket
 from jax_transformer.runs.results import save_scores
@@ -223,6 +223,16 @@ def test_translations_by_another_search_do_not_replace_those_by_the_runs_own(fol
     ]
     assert names[0] == "test.last.beam4.txt"
     assert len({*names}) == 4
+
+
+def test_outputs_that_another_model_has_replaced_are_not_named_any_more(folder):
+    folder.write_run(run_with())
+    search = {name: getattr(folder.load_run().config.decoding, name) for name in SEARCH}
+    found = Evaluation(["a"], [False], search, [Score("bleu", 1.0, "")])
+    for steps in ([1], [1], [2]):
+        save_scores(folder, found, {"split": "test", "checkpoint": "last", "steps": steps})
+    entries = [(entry["steps"], "translations" in entry) for entry in folder.read_results()]
+    assert entries == [([1], False), ([1], False), ([2], True)]
 
 
 def test_two_processes_that_append_results_at_once_lose_none(folder):
