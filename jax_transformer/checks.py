@@ -167,7 +167,8 @@ def check_seed(seed: int | np.integer | AnyArray) -> None:
     array = isinstance(seed, AnyArray) and jnp.issubdtype(seed.dtype, jnp.integer)
     if not is_whole(seed) and not (array and jnp.ndim(seed) == 0):
         raise _wrong("seed", "a whole number", _shown(seed))
-    check_range(0, 2**32 - 1, seed=seed)
+    known = seed if isinstance(seed, Tracer) else int(seed)  # JAX's int32 has no 2**32 - 1
+    check_range(0, 2**32 - 1, seed=known)
 
 
 def check_known(known: Collection[str], **arguments: str) -> None:
@@ -194,6 +195,8 @@ def check_search(
     check_range(0, 1000, patience=patience)
     if narrowing and patience != 1:
         raise InputError(f"narrowing: expected patience 1 beside it, found {patience}")
+    if max_lengths.ndim != 1:
+        raise _wrong("max_lengths", "an array [B], one for each sentence", max_lengths)
     rows = max_lengths.shape[0] * beam_size
     for leaf in jax.tree.leaves(state):
         if jnp.shape(leaf)[:1] != (rows,):

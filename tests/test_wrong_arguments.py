@@ -29,6 +29,13 @@ KEY = jax.random.key(0)
 LOGITS = jnp.zeros((2, 3, 300))
 
 
+class Holder:
+    """What has a module, as a trained model has."""
+
+    def __init__(self) -> None:
+        self.module = MODEL
+
+
 def apply(source: Any, target: Any, *segments: Any, model: Any = MODEL) -> Any:
     """The logits of an untrained model; nothing is computed if the arguments are refused."""
     return model.init_with_output(jax.random.key(0), source, target, *segments)[0]
@@ -132,6 +139,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: equation_1([[1.0] * 8] * 5), "queries [...,"),
     (lambda: equation_1(np.ones((2, 5, 8)), 3), "queries arrays"),
     (lambda: jt.scaled_dot_product_attention(HEADS, HEADS, HEADS.astype(int)), "values int32"),
+    (lambda: jt.scaled_dot_product_attention(HEADS, HEADS, HEADS, dropout=0.1), "dropout 0.1"),
     (lambda: attention(jnp.ones((5, 8))), "x [B, 8]"),
     (lambda: attention(jnp.ones((1, 5, 7))), "x [B, 8]"),
     (lambda: attention(jnp.ones((1, 5, 8)), jnp.ones((5, 8))), "attended [B, 8]"),
@@ -154,6 +162,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: jt.initial_state(MODEL, OPTIMIZER, seed=1.5), "seed whole 1.5"),
     (lambda: jt.initial_state(MODEL, OPTIMIZER, seed="1"), "seed whole '1'"),
     (lambda: jt.make_loss(MODEL, 300), "bos_id 299 300"),
+    (lambda: jt.make_loss(Holder(), 1), "model Holder model.module"),
+    (lambda: jt.initial_state(Holder(), OPTIMIZER, seed=1), "model Holder model.module"),
+    (lambda: jt.batches(MODEL, ["a"], ["b"]), "model TrainedModel Transformer"),
+    (lambda: jt.shift_right(TARGET, 1, segments=[[1, 1, 1]] * 2), "segments [B, list"),
     (lambda: parts(2), "accumulate divisor 2"),
     (lambda: jt.train("base", {"dev_source": None}, workdir="run"), "dev_source: path None"),
     (lambda: jt.train("base", {"dev_source": b"dev"}, workdir="run"), "dev_source: path b'dev'"),
@@ -166,6 +178,9 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: search(patience=float("nan")), "patience nan"),
     (lambda: search(narrowing=True), "narrowing patience 1 0"),
     (lambda: search(state=np.ones(1)), "state 2 rows"),
+    (lambda: search(max_lengths=4), "max_lengths [B]"),
+    (lambda: translate(model=Holder()), "model Holder model.module"),
+    (lambda: jt.attention_maps(Holder(), {}, SOURCE, TARGET), "model Holder model.module"),
     (lambda: translate(n_best=5), "n_best 2 5"),
     (lambda: jt.Transformer(LEARNED, 300, 0).empty_cache(2, 54), "positions max_positions 4 54"),
     (lambda: translate(decoding=jt.Config()), "decoding DecodingConfig"),
@@ -204,6 +219,13 @@ def test_a_wrong_seed_is_refused_before_it_is_in_a_run_folder(seed, tmp_path):
     with pytest.raises(InputError, match="seed: expected"):
         jt.train("demo", workdir=tmp_path / "run", seed=seed)
     assert not list(tmp_path.rglob("config.json"))
+
+
+def test_a_seed_may_be_an_array_of_jax():
+    key = jt.initial_state(MODEL, OPTIMIZER, seed=3).params["embedding"]["matrix"]
+    for seed in (jnp.int32(3), jnp.uint32(3), np.arange(4)[3]):
+        state = jt.initial_state(MODEL, OPTIMIZER, seed=seed)
+        np.testing.assert_array_equal(state.params["embedding"]["matrix"], key)
 
 
 @pytest.mark.slow

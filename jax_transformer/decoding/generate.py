@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
@@ -122,6 +123,7 @@ def translate(
     >>> best.tokens.shape, best.scores.shape  # [B, n_best, S + max_extra_length], [B, n_best]
     ((1, 2, 7), (1, 2))
     """
+    expect_a(nn.Module, model=model)
     expect_a(DecodingConfig, decoding=decoding)
     check_ids(model.output_size, bos_id=bos_id, eos_id=eos_id)
     check_tokens(model.vocabulary_size, 2, source=source)
@@ -204,6 +206,7 @@ def attention_maps(
     decoder_0/self_attention (1, 2, 3, 3)
     encoder_0/self_attention (1, 2, 4, 4)
     """
+    expect_a(nn.Module, model=model)
     sown: Any
     _, sown = model.apply({"params": params}, source, target, mutable=["intermediates"])
     return {

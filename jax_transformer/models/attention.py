@@ -24,6 +24,7 @@ from jax_transformer.checks import (
     check_tokens,
     fitted_mask,
 )
+from jax_transformer.errors import InputError
 from jax_transformer.types import AnyArray, DTypeLike, PrecisionLike
 
 
@@ -57,6 +58,8 @@ def scaled_dot_product_attention(
     [3.0, 4.0, 6.0]
     """
     check_attention(queries, keys, values)
+    if dropout is not None and not callable(dropout):
+        raise InputError(f"dropout: expected a function of the weights, found {dropout!r}")
     weights = attention_weights(queries, keys, mask, precision)
     return weighted_values(dropout(weights) if dropout else weights, values, precision)
 

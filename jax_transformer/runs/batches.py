@@ -37,7 +37,7 @@ from jax_transformer.data.token_store import (
     pair_lengths,
     places_in_stores,
 )
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, expect_a
 from jax_transformer.evaluation.perplexity import PairBatches
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.model import TrainedModel
@@ -210,6 +210,7 @@ def batches(
     lists of different lengths, if no pair remains, if one is longer than batch_tokens, and for
     numbers that are out of range.
     """
+    expect_a(TrainedModel, model=model)
     passes = 1 if epochs is None else epochs
     numbers = ("batch_tokens", batch_tokens, 1), ("epochs", passes, 1), ("seed", seed, 0)
     for name, value, least in numbers:
@@ -217,8 +218,9 @@ def batches(
             raise InputError(f"batches: expected {name} of at least {least}, found {value!r}")
     sources, targets = pairs_of("batches", sources, targets)
     vocabularies, most = (model.vocabulary, model.target_vocabulary), model.config.data.max_length
-    lines = model.run.task.search().target_lines(targets)
-    given = model.module, vocabularies, sources, lines
+    search = model._cached_translator(model.config.decoding)
+    lines = search.source_lines(sources), search.target_lines(targets)
+    given = model.module, vocabularies, *lines
     size = {"max_length": most, "batch_tokens": batch_tokens}
     found = PairBatches(*given, **size) if sources else None
     if not found or not len(found.store):

@@ -57,6 +57,7 @@ class TrainedModel(Trained):
     steps: list[int]
     scores: list[dict[str, Any]] = field(default_factory=list)
     _translators: dict[DecodingConfig, LineSearch] = field(default_factory=dict, init=False)
+    _copied: list[Any] = field(default_factory=list, init=False)  # the arrays of `on_devices`
 
     @property
     def description(self) -> str:
@@ -177,13 +178,20 @@ class TrainedModel(Trained):
         return maps_of_pair(self._cached_translator(self.config.decoding), *pair)
 
     def _decoded(self) -> tuple[Sequence[Transformer], Params, Ensemble | None]:
+        now = jax.tree.leaves(self.params)
+        if self._copied and [*map(id, now)] != [*map(id, self._copied)]:
+            raise InputError(
+                "params: expected the arrays that the model began with, found others in their "
+                "place; take model.with_params(params)"
+            )
         return [self.module], self.params, None
 
     @cached_property
     def on_devices(self) -> Params:
         """The parameters on all devices: one copy for everything that the model computes."""
         config = self.config.model
-        for leaf in jax.tree.leaves(self.params):  # a change in place would not reach the devices
+        self._copied[:] = jax.tree.leaves(self.params)
+        for leaf in self._copied:  # a change in place would not reach the devices
             if isinstance(leaf, np.ndarray):
                 leaf.flags.writeable = False
         return all_devices(config.compute_dtype).replicate(as_computed(self.params, config))
@@ -230,7 +238,7 @@ class TrainedEnsemble(Trained):
 
     def _decoded(self) -> tuple[Sequence[Transformer], Params, Ensemble | None]:
         modules = tuple(member.module for member in self.members)
-        params = [member.params for member in self.members]
+        params = [member._decoded()[1] for member in self.members]
         return modules, params, Ensemble(modules, self.weights)
 
 

@@ -63,9 +63,9 @@ class Trained(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a pickle or a copy has: not the compiled functions, nor arrays on devices."""
-        given = vars(self) | {"_translators": {}}
-        given.pop("on_devices", None)
-        return given
+        new = {"_translators": dict[Any, Any](), "_copied": list[Any]()}
+        own = vars(self).items()
+        return {name: new.get(name, value) for name, value in own if name != "on_devices"}
 
     @overload
     def translate(self, lines: Sequence[str], **options: Unpack[TextOptions]) -> list[str]: ...
@@ -242,6 +242,7 @@ class Trained(ABC):
         self.run.task.check(request, self.config.model, decoding.beam_size, ensemble=ensemble)
 
     def _cached_translator(self, decoding: DecodingConfig) -> Any:
+        self._decoded()  # refuses parameters that were changed in place
         found = self._translators.get(decoding)
         if found is None:
             found = self._translators[decoding] = self.translator(decoding)
@@ -259,6 +260,8 @@ class Trained(ABC):
         if "prefixes" in given:
             given["prefixes"] = single_lines(given["prefixes"], "prefixes")
         request = request_of(given, caller, also=search)
+        if request.samples and "beam_size" in changes:
+            raise InputError("beam_size cannot be combined with samples; remove one of them")
         decoding = replace(self.config.decoding, **changes)
         self.check(request, decoding)
         translator = self._cached_translator(decoding)

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Integer, Key, PyTree
 
 from jax_transformer.checks import check_ids, check_parts, check_seed, check_tokens
+from jax_transformer.errors import expect_a
 from jax_transformer.models.layers import segment_positions
 from jax_transformer.models.transformer import Transformer
 from jax_transformer.training.loss import LossSums, label_smoothed_cross_entropy
@@ -73,7 +75,8 @@ def shift_right(
     >>> shift_right(jnp.array([[8, 2, 9, 2]]), bos_id=1, segments=segments).tolist()
     [[1, 8, 1, 9]]
     """
-    check_tokens(2**31, 2, target=target)
+    given = {} if segments is None else {"segments": segments}
+    check_tokens(2**31, 2, target=target, **given)
     shifted = jnp.pad(target, ((0, 0), (1, 0)), constant_values=bos_id)[:, :-1]
     if segments is None:
         return shifted
@@ -85,6 +88,7 @@ def make_loss(model: Transformer, bos_id: int, label_smoothing: float = 0.0) -> 
 
     label_smoothing: the paper trains with 0.1 (§5.4); 0 is the negative log-likelihood.
     """
+    expect_a(nn.Module, model=model)
     check_ids(model.output_size, bos_id=bos_id)
 
     def loss(params: Params, batch: Batch, key: Key[Array, ""] | None = None) -> LossSums:
@@ -193,6 +197,7 @@ def initial_state(
     >>> int(state.step), state.params["embedding"]["matrix"].shape
     (0, (20, 16))
     """
+    expect_a(nn.Module, model=model)
     check_seed(seed)
     key, _ = _keys(seed)
     params = jax.jit(partial(initial_params, model))(key) if params is None else params

@@ -65,4 +65,7 @@ def test_blank_trees_are_left_out_and_what_is_none_is_named(tmp_path):
     tree = "(TOP (S (NP (DT the) (NN door)) (VP (VBZ opens)) (. .)))"
     (batch,) = batches(parser, ["the door", "the door opens ."], ["", tree])
     assert (np.asarray(batch.target)[:, 0] != parser.target_vocabulary.pad_id).sum() == 1
+    (typed,) = batches(parser, ["( opens ."], [tree])
+    (forms,) = batches(parser, ["-LRB- opens ."], [tree])
+    np.testing.assert_array_equal(typed.source, forms.source)
     assert refusal(batches, parser, ["a", "the"], [tree, "(NP"]).startswith("targets[1]: ")

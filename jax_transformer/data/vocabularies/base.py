@@ -1,6 +1,7 @@
 """§5.1 Vocabularies: maps from text to token ids and back."""
 
 import hashlib
+import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -187,7 +188,10 @@ class Vocabulary(ABC):
     def _decode(self, ids: list[int]) -> str: ...
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
-        checked = [int(index) for index in ids]
+        try:
+            checked = [operator.index(index) for index in ids]
+        except TypeError:
+            raise InputError(f"expected a list of whole numbers, found {ids!r}") from None
         wrong = [index for index in checked if not 0 <= index < self.size]
         if wrong:
             raise InputError(
