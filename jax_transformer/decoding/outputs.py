@@ -21,7 +21,7 @@ from jax_transformer.decoding.batches import Program
 from jax_transformer.decoding.constraints import CONSTRAINTS
 from jax_transformer.decoding.line_search import Line, LineSearch, Translation, lines_of
 from jax_transformer.decoding.minimum_bayes_risk import minimum_bayes_risk
-from jax_transformer.decoding.request import Request, Tokenizer, Utility
+from jax_transformer.decoding.request import Request, Utility
 from jax_transformer.decoding.translator import Translator
 
 
@@ -117,7 +117,7 @@ async def _outputs(
     needs = Needs(translator.program(request), given, frozenset(request.without), begun)
     found = [*await do(Work(translator.search, (), needs), lines)]
     if request.mbr:
-        choice = request.mbr, data.bleu_tokenize, request.samples > 0
+        choice = request.mbr, data, request.samples > 0
         found = await do(Work(choose, choice), found)
     each = [(line.text, own) for line, outputs in zip(lines, found, strict=True) for own in outputs]
     if request.token_scores:
@@ -155,17 +155,19 @@ def split(language: str, tags: tuple[str, ...], lines: Sequence[Line]) -> list[l
 
 
 def choose(
-    utility: Utility, tokenize: Tokenizer, drawn: bool, found: Sequence[list[Translation]]
+    utility: Utility, data: DataConfig, drawn: bool, found: Sequence[list[Translation]]
 ) -> list[list[Translation]]:
     """Return the output of each line with the least Bayes risk; none for a line without outputs.
 
+    data: whose tokens and case the scores regard, as those of a text do.
     drawn: True for samples, which need no weights: a probable one is there more often.
     """
     chosen = list[list[Translation]]()
     for own in found:
         texts, log_probs = [each.text for each in own], np.array([each.log_prob for each in own])
         weights = None if drawn or not own else np.exp(log_probs - log_probs.max()).tolist()
-        options: Any = {"utility": utility, "tokenize": tokenize}
+        texts = [text.lower() for text in texts] if data.bleu_lowercase else texts
+        options: Any = {"utility": utility, "tokenize": data.bleu_tokenize}
         chosen.append(own and [own[minimum_bayes_risk(texts, weights, **options)]])
     return chosen
 

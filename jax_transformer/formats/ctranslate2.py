@@ -53,6 +53,10 @@ It
 _STOPS_ALIKE = """\
 It
   stops when enough outputs have ended, as this run does."""
+_STOPS_ALIKE_NARROWING = """\
+It
+  stops when enough outputs have ended, as this run does; but this run then searches one
+  hypothesis fewer for each of them, so that some translations differ."""
 
 _CUTTING = """\
 # By their ids, so that a character without a piece is <unk> however it is spelled.
@@ -122,8 +126,9 @@ def write_ctranslate2(trained: TrainedModel, out: Path, quantization: str | None
     for name, vocabulary in zip(names, vocabularies, strict=True):
         (out / name).write_bytes(vocabulary.sentencepiece or b"")  # `text_vocabularies` checks it
     patience = config.decoding.patience
+    alike = _STOPS_ALIKE_NARROWING if config.decoding.narrowing else _STOPS_ALIKE
     facts = {
-        "stopping": _STOPS_ALIKE if patience else _STOPS_EARLIER,
+        "stopping": alike if patience else _STOPS_EARLIER,
         "patience": f"{patience or 1:g}",
         "cutting": _cutting(source),
         "precision": "weights in int8" if quantization else "in float32",

@@ -43,6 +43,10 @@ _HEAD = "lm_head.weight"
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 _BIAS = "final_logits_bias"
 
+_OWN_SEARCH = "This is the model's own search, which `generation_config.json` contains."
+_NEAREST_SEARCH = """\
+`generation_config.json` contains the search that is nearest to the model's own: it stops once
+  `num_beams` outputs have ended."""
 _SINUSOIDS = """\
 - Dimensions of d_model are in another order than in the run folder: even ones before odd ones, as
   Marian's sinusoids are.
@@ -85,7 +89,10 @@ def write_marian(trained: TrainedModel, out: Path) -> None:
     _write_tokenizer(trained, source, target, out)
     learned = trained.config.model.positions == "learned"
     positions = _LEARNED if learned else _SINUSOIDS
+    decoding = trained.config.decoding
+    same = decoding.patience in (0, 1) and not decoding.narrowing
     facts = {"positions": positions, "normalizing": exported.normalizing(source)}
+    facts["search"] = _OWN_SEARCH if same else _NEAREST_SEARCH
     exported.write_readme(trained, out, "marian.md", **facts)
 
 

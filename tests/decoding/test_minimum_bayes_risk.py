@@ -6,6 +6,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from jax_transformer.config import DataConfig
 from jax_transformer.decoding.line_search import Translation
 from jax_transformer.decoding.minimum_bayes_risk import expected_utilities, minimum_bayes_risk
 from jax_transformer.decoding.outputs import choose
@@ -71,9 +72,18 @@ def test_a_consensus_beats_the_most_probable_translation_however_small_the_proba
             Translation(text, score=0.0, log_prob=-2000 + math.log(share), num_tokens=4)
             for text, share in zip(texts, shares, strict=True)
         ]
-        ((best,), none) = choose("chrf", "13a", False, [translations, []])
+        ((best,), none) = choose("chrf", DataConfig(), False, [translations, []])
         assert none == []
         return texts.index(best.text)
 
     assert chosen(0.4, 0.2, 0.2, 0.2) in (1, 2, 3)
     assert chosen(0.97, 0.01, 0.01, 0.01) == 0
+
+
+def test_case_counts_as_it_does_in_the_scores_of_the_run():
+    texts = ["Der alte Hund", "DIE KATZE SITZT", "die katze sitzt"]
+    drawn = [Translation(text, score=0.0, log_prob=-1.0, num_tokens=4) for text in texts]
+    for lowercase, expected in ((False, 0), (True, 1)):
+        data = DataConfig(bleu_lowercase=lowercase)
+        ((best,),) = choose("bleu", data, True, [drawn])
+        assert best.text == texts[expected]
