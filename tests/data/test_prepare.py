@@ -292,6 +292,19 @@ def test_odd_bytes_shift_no_line_and_every_dropped_pair_is_counted(tmp_path, tex
     assert decoded[6:] == sources
 
 
+def test_lower_case_nfkc_and_the_ratio_of_lengths_are_those_of_the_settings(tmp_path, text):
+    with (text / "train.en").open("a", encoding="utf-8") as source:
+        source.write("Ａ Ｂ c\na b c d e f g h\n")  # of twice the width  # noqa: RUF001
+    with (text / "train.de").open("a", encoding="utf-8") as target:
+        target.write("A B C\nA\n")
+    data = replace(DATA, lowercase=True, nfkc=True, max_length_ratio=2.0)
+    made = prepared(tmp_path / "run", text, data=data)
+    assert made.stores["train"].description["dropped_ratio"] == 1
+    assert made.vocabulary.decode(made.vocabulary.encode("Ａ Ｂ c")) == "a b c"  # noqa: RUF001
+    plain = prepared(tmp_path / "plain", text)
+    assert plain.stores["train"].description["dropped_ratio"] == 0
+
+
 def test_tokens_are_copied_if_only_some_of_them_can_be_linked(tmp_path, text, monkeypatch):
     def link(source: str, target: str, **_: object) -> None:
         if linked:

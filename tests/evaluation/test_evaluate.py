@@ -6,7 +6,13 @@ from functools import partial
 import pytest
 
 from jax_transformer.config import DataConfig
-from jax_transformer.evaluation.evaluate import METRICS, SCORES, samples
+from jax_transformer.evaluation.evaluate import (
+    METRICS,
+    SCORES,
+    Evaluation,
+    samples,
+    translation_scores,
+)
 from jax_transformer.parsing.parser import normalized
 from jax_transformer.parsing.ptb import parse_tree
 from jax_transformer.parsing.treebank import label_vocabulary
@@ -28,6 +34,16 @@ def test_references_are_compared_whatever_their_spaces_and_accents(space):
     text = "Der Schüler öffnet die Tür am Fenster."
     odd = unicodedata.normalize("NFD", f"{space}{text.replace(' ', space)}{space}")
     assert SCORES["translation"].first([text], [odd], DataConfig()).score == pytest.approx(100)
+
+
+def test_bleu_and_chrf_are_of_the_case_that_the_settings_say():
+    text, other = "Der Schüler öffnet die Tür.", "der schüler ÖFFNET die tür."
+    for lowercase in (False, True):
+        data = DataConfig(bleu_lowercase=lowercase)
+        found = translation_scores(Evaluation([text], [False], {}), ["x"], [other], data)
+        first = SCORES["translation"].first([text], [other], data)
+        for score in (found[0], found[-1], first):
+            assert (score.score == pytest.approx(100)) == lowercase
 
 
 def test_samples_are_spread_over_the_text_and_rubbish_is_cut_on_a_screen():

@@ -23,6 +23,7 @@ from commands import (
     started,
 )
 from letters import letters
+from small_run import write_run
 
 from jax_transformer.runs.load import load
 
@@ -75,6 +76,10 @@ def test_scores_tokens_and_alignments_stand_beside_each_hypothesis(run):
     model, lines = load(run), ["a b c", "", "d e f g"]
     search = {"n_best": 2, "token_scores": True, "alignments": True, "alignment_head": 1}
     found = model.translate(lines, **search)
+    texts = [own.text for each in found for own in each]
+    sources = [line for line, each in zip(lines, found, strict=True) for _ in each]
+    aligned = [model.align(sources, texts, head=head) for head in (0, 1)]
+    assert aligned[0] != aligned[1] == [own.alignment for each in found for own in each]
     flags = [f"--workdir={run}", "--n_best=2", "--window=1"]
     flags += ["--scores", "--token_scores", "--alignments", "--alignment_head=1"]
     done = run_command("translate", *flags, stdin="\n".join(lines).encode())
@@ -89,6 +94,17 @@ def test_scores_tokens_and_alignments_stand_beside_each_hypothesis(run):
         assert written == pytest.approx(translation.token_log_probs, abs=1e-6)
         assert sum(written) == pytest.approx(translation.log_prob, rel=1e-4)
         assert aligned == " ".join(f"{s}-{t}" for s, t in translation.alignment or [])
+
+
+def test_weights_of_an_ensemble_are_in_the_order_of_its_runs(run, tmp_path):
+    untrained = write_run(tmp_path / "run", vocabulary=(run / "vocabulary.model").read_bytes())
+    flags = [f"--workdir={run}", GREEDY]
+    alone = run_command("translate", *flags, stdin=b"a b c\nd e f g\n").stdout
+    flags.append(f"--ensemble={untrained}")
+    for weights, same in (("1,1e-9", True), ("1e-9,1", False)):
+        both = [*flags, f"--ensemble_weights={weights}"]
+        found = run_command("translate", *both, stdin=b"a b c\nd e f g\n").stdout
+        assert (found == alone) == same
 
 
 # Calls a command and prints its peak. The peak of a child of this process begins with that of this

@@ -19,7 +19,7 @@ from jax_transformer.runs.load import load
 EXPORT = "writes and reads exports: pip install -e '.[export]'"
 TORCH = "reads the export: pip install -e '.[torch]'"
 pytest.importorskip("ctranslate2", reason=EXPORT)
-pytest.importorskip("safetensors", reason=EXPORT)
+safetensors = pytest.importorskip("safetensors.numpy", reason=EXPORT)
 
 SOURCES, TARGETS = letters(40, seed=11)
 
@@ -74,6 +74,17 @@ def test_what_a_killed_export_left_in_an_empty_folder_is_no_obstacle(tmp_path):
     (output / f"output.{process.pid}.partial").mkdir(parents=True)
     run_command("export", f"--workdir={run}", f"--output={output}", "--format=safetensors")
     assert not list(output.glob("*.partial"))
+
+
+def test_the_checkpoint_that_is_asked_for_is_exported(small_run, tmp_path):
+    flags = [f"--workdir={small_run}", f"--output={tmp_path / 'one'}", "--format=safetensors"]
+    run_command("export", *flags, "--checkpoint=1")
+    (file,) = (tmp_path / "one").glob("*.safetensors")
+    arrays = safetensors.load_file(file)
+    for name, array in flat_arrays(load(small_run, "1").params).items():
+        np.testing.assert_array_equal(arrays[name], array)
+    last = flat_arrays(load(small_run, "last").params)
+    assert any((arrays[name] != last[name]).any() for name in arrays)
 
 
 def run_readme(folder, changes=()):

@@ -115,6 +115,31 @@ def test_an_evaluation_that_a_stop_came_before_is_made_up_for(trained, tmp_path)
     ]
 
 
+FEW = {"training__steps": 24, "training__checkpoint_steps": 1, "training__keep_checkpoints": 24}
+FEW |= {"training__evaluate_steps": 24, "decoding__beam_size": 1}
+
+
+@pytest.mark.release
+def test_a_run_goes_on_in_the_middle_of_an_epoch_with_batches_cut_otherwise(trained, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(trained, workdir)
+    changes = f"--set=training.steps={STEPS + 3}", "--set=training.accumulate=2"
+    done = run_command("train", f"--workdir={workdir}", *changes)
+    assert "continuing  with" in done.stderr
+    assert "training.accumulate=2" in done.stderr
+    lines = metrics(workdir)
+    assert [line["step"] for line in lines[-4:]] == [*range(STEPS, STEPS + 4)]
+    assert lines[-1]["loss"] < 2 * lines[STEPS - 1]["loss"]
+
+
+@pytest.mark.release
+def test_checkpoints_are_saved_by_the_clock(text, tmp_path):
+    settings = setting_flags(**FEW | {"training__checkpoint_minutes": 1e-9})
+    settings += ["--set=training.checkpoint_steps=1000"]
+    run_command("train", "--experiment=base", *text_flags(text), *settings, f"--workdir={tmp_path}")
+    assert checkpoints(tmp_path) == [*range(1, FEW["training__steps"] + 1)]
+
+
 def assert_a_kill_changes_nothing(whole, step, run):
     """Train on as if `whole` was killed after this step."""
     shutil.copytree(whole, run)
@@ -127,10 +152,6 @@ def assert_a_kill_changes_nothing(whole, step, run):
     assert record(run, steps) == record(whole, steps)
     for ours, theirs in zip(metrics(run), metrics(whole), strict=True):
         assert (ours["loss"], ours["epoch"]) == (theirs["loss"], theirs["epoch"])
-
-
-FEW = {"training__steps": 24, "training__checkpoint_steps": 1, "training__keep_checkpoints": 24}
-FEW |= {"training__evaluate_steps": 24, "decoding__beam_size": 1}
 
 
 @pytest.mark.release

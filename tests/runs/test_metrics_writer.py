@@ -107,6 +107,7 @@ def test_the_line_of_a_window_divides_its_sums_once(tmp_path):
     (line,) = lines_of(folder)
     assert (line["step"], line["loss"], line["gradient_norm"]) == (2, 22 / 4, 2.0)
     assert (line["tokens_per_second"], line["tokens_per_second_with_padding"]) == (4.0, 20.0)
+    assert line["target_tokens_per_second"] == 2.0
     assert (line["seconds"], line["step_seconds"], line["compilations"]) == (2.0, 1.0, 3)
     assert line["input_wait_share"] == 0.25
 
