@@ -17,7 +17,7 @@ from jax_transformer.data.scripts import word_spans
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.batches import padded_length
 from jax_transformer.decoding.generate import attention_maps
-from jax_transformer.decoding.line_search import places
+from jax_transformer.decoding.line_search import NotFiniteError, places
 from jax_transformer.decoding.translator import Translator
 from jax_transformer.errors import InputError
 from jax_transformer.models.transformer import Transformer
@@ -128,7 +128,7 @@ def align_pairs(
         for row, own in zip(rows, weights, strict=False):
             if not np.isfinite(own).all():
                 place = places("targets", "pair", len(pairs), first)[row]
-                raise InputError(
+                raise NotFiniteError(
                     f"{place}: expected finite attention weights, found others; use another "
                     "checkpoint"
                 )

@@ -21,6 +21,7 @@ from jax_transformer.decoding.line_search import (
 )
 from jax_transformer.decoding.slots import Outputs
 from jax_transformer.decoding.stream_search import StreamSearch, spoiled
+from jax_transformer.errors import reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -197,10 +198,11 @@ class _Group:
         new = list[_Entry]()
         while self.waiting and self.waiting[0].alone == alone and len(new) < most:
             entry = self.waiting.pop(0)
-            if entry.result.left:
-                entry.result.set_result([])
-            elif entry.result.running():  # it comes from a shorter search, or from a spoiled one
-                new.append(entry)
+            if entry.result.running():  # it comes from a shorter search, or from a spoiled one
+                if entry.result.left:
+                    entry.result.set_result([])
+                else:
+                    new.append(entry)
             elif entry.result.set_running_or_notify_cancel():
                 new.append(entry)
                 began += 1
@@ -280,7 +282,7 @@ class LiveSearch:
             try:
                 group.compile()
             except Exception as error:  # the sizes before serve all lines, if more slowly
-                logger.warning(f"a search of more lines at once cannot be compiled: {error}")
+                logger.warning(f"a search of more lines cannot be compiled: {reason_of(error)}")
         try:
             began = group.advance(done, others=any(other.total for other in busy[1:]))
         except BaseException as error:  # of any kind: the clients are answered, others go on
@@ -292,7 +294,9 @@ class LiveSearch:
         finished = list[_Done]()
         for each in done:
             entry = each.entry
-            if not each.complete and group.longer:
+            if entry.result.left:
+                entry.result.set_result([])
+            elif not each.complete and group.longer:
                 group.longer.waiting.append(entry)
             elif each.best:
                 finished.append(each)

@@ -144,7 +144,7 @@ class Service:
             try:
                 (found,) = await self._outputs([source], Request())
             except InputError as error:
-                raise InputError(str(error).replace("lines[0]", "source")) from None
+                raise type(error)(str(error).replace("lines[0]", "source")) from None
             target = found[0].text if found else ""
         else:
             single_line(target, "target")
