@@ -66,7 +66,7 @@ def train(
             *("training.steps=3000", "training.keep_best=bleu"),
             workdir="runs/mine",
         )
-        model.scores[0]["score"]
+        [s["score"] for s in model.scores if s["metric"] == "bleu"][-1]
 
     experiment: a name of `jt.experiments()`; None takes what the folder or `init_from` has, or the
       demo.
@@ -225,6 +225,7 @@ def train_run(
 
 def _prepared(folder: RunFolder) -> Prepared:
     """Return what process 0 has prepared; the text may be other, or absent, on this host."""
+    folder.fetch_steps(folder.checkpoints)  # as `prepare_run` does on process 0
     stores, manifest = {}, folder.manifest
     for split in manifest.made_of["splits"]:
         tokens = folder.tokens(split)

@@ -72,6 +72,11 @@ def test_two_hosts_that_share_nothing_but_the_bucket(bucket, machine, text, tmp_
     assert all(any(copy.rglob("averaged")) for copy in copies)
     lines = [json.loads(line) for line in (bucket / "metrics.jsonl").read_text().splitlines()]
     assert lines[-2]["step"] == 4
+    flags.append("--set=training.steps=6")  # on other machines, which have no checkpoint yet
+    with hosts(f"--workdir=file://{bucket}", *flags, disks=tmp_path / "others") as processes:
+        ended(processes, [0, 0])
+    lines = [json.loads(line) for line in (bucket / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["split"] == "train"] == [*range(1, 7)]
     machine("another")
     done = run_command("translate", f"--workdir=file://{bucket}", stdin=b"a b\n")
     assert done.stdout.count("\n") == 1
