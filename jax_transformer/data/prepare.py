@@ -80,6 +80,10 @@ def prepare(
         manifest.forget(f"text/{split}.", f"tokens/{split}/")
     manifest.write()  # before the long work
     stores = {split: work.store(split, both) for split in splits}
+    for split, text in splits.items() if not trained_on else ():
+        if text_digests(corpus.fingerprint(split, text)) != text_digests(text):
+            remove_store(folder.tokens(split))
+            raise InputError(f"{split}: the text has changed meanwhile; start again")
     return Prepared(*both, stores)
 
 

@@ -210,7 +210,13 @@ def write_store(
     kind = "uint16" if max(each.size for each in vocabularies) <= 1 << 16 else "int32"
     counts, ends = Counter[str](dict.fromkeys(COUNTS, 0)), dict.fromkeys(SIDES, 0)
     remaining = iter(pairs)
+
+    def remove(kind: type[BaseException] | None, *_: object) -> None:
+        if kind:  # such as a full disk
+            shutil.rmtree(building, ignore_errors=True)
+
     with ExitStack() as opened, Progress("tokens", count, f"{folder.name} pairs") as progress:
+        opened.push(remove)
         files = {
             name: _Blocks(opened.enter_context((building / name).open("wb"))) for name in NAMES
         }

@@ -14,6 +14,7 @@ from letters import letters, write_letters
 from refusals import refusal
 
 from jax_transformer.config import DataConfig
+from jax_transformer.data import prepare as prepare_module
 from jax_transformer.data.manifest import NAME, Manifest
 from jax_transformer.data.prepare import DataFolder, _link, prepare, text_lines
 from jax_transformer.data.sources import FileCorpus, Text
@@ -303,6 +304,24 @@ def test_lower_case_nfkc_and_the_ratio_of_lengths_are_those_of_the_settings(tmp_
     assert made.vocabulary.decode(made.vocabulary.encode("Ａ Ｂ c")) == "a b c"  # noqa: RUF001
     plain = prepared(tmp_path / "plain", text)
     assert plain.stores["train"].description["dropped_ratio"] == 0
+
+
+def test_text_that_changes_while_it_is_prepared_is_refused_and_leaves_no_tokens(
+    tmp_path, text, monkeypatch
+):
+    run = tmp_path / "run"
+    learn = prepare_module.train_vocabulary
+
+    def learn_slowly(*arguments, **options):
+        path = text / "train.en"
+        path.write_text(path.read_text(encoding="utf-8").upper(), encoding="utf-8")
+        return learn(*arguments, **options)
+
+    monkeypatch.setattr(prepare_module, "train_vocabulary", learn_slowly)
+    assert refusal(prepared, run, text).startswith("train: the text has changed meanwhile")
+    assert not (run / "tokens" / "train").exists()
+    monkeypatch.undo()
+    assert prepared(run, text).stores["train"].description["read"] == 120
 
 
 def test_tokens_are_copied_if_only_some_of_them_can_be_linked(tmp_path, text, monkeypatch):

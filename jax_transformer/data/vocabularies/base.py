@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from jax_transformer.data.scripts import in_word, is_mark
 from jax_transformer.data.text import as_lines, becomes_space, readable
-from jax_transformer.errors import InputError
+from jax_transformer.errors import InputError, shown
 from jax_transformer.files import parse_json
 
 T = TypeVar("T")
@@ -191,7 +191,8 @@ class Vocabulary(ABC):
         try:
             checked = [operator.index(index) for index in ids]
         except TypeError:
-            raise InputError(f"expected a list of whole numbers, found {ids!r}") from None
+            found = " ".join(shown(ids).split())  # arrays have lines
+            raise InputError(f"expected a list of ids, found {found}") from None
         wrong = [index for index in checked if not 0 <= index < self.size]
         if wrong:
             raise InputError(
