@@ -32,7 +32,7 @@ from experiments.shared_flags import (
 from experiments.tables import TABLE_HEAD, Table3Row, miniature_table
 from jax_transformer.config import override, settings
 from jax_transformer.data.manifest import text_digests
-from jax_transformer.data.sources import Sources, Text
+from jax_transformer.data.sources import Sources, Text, training_splits
 from jax_transformer.data.urls import is_url
 from jax_transformer.errors import InputError
 from jax_transformer.files import write_text
@@ -47,7 +47,7 @@ BASE_ROW = next(iter(MINIATURE))  # always trained: the others are compared with
 
 define_workdir("Folder of the rows (default: runs/table3).")
 define_set("training.steps=1000", " of every row")
-define_seed()
+define_seed("Random seed of parameters, dropout and data order of every row.")
 define_integer("seeds", 1, "Train each row with this many seeds, from --seed on.", lower_bound=1)
 define_text_flags()
 flags.DEFINE_multi_enum(
@@ -114,7 +114,7 @@ def main() -> int:
                 "another checkpoint; move the file away and run the same command again"
             )
         splits = folder.manifest.made_of["splits"]
-        text = {split: text_digests(splits[split]) for split in ("train", "dev")}
+        text = {s: text_digests(splits[s]) for s in (*training_splits(splits), "dev")}
         if text != (common := common or text):
             raise InputError(
                 f"{folder.path}: expected the text of {folders[0].path}, found another; put the "
@@ -140,7 +140,7 @@ def row_folder(workdir: Path, run: Run) -> RunFolder:
 
 def trained_row(run: Run, folder: RunFolder) -> Table3Row | None:
     """Return the scores of a row; None if it is not yet trained to its last step and scored."""
-    if folder.run != run:
+    if folder.run != run or "splits" not in folder.manifest.made_of:  # training mends the manifest
         return None
     last = [run.config.training.steps]
     scores = {s.metric: s.value for s in newest_scores(folder, run) if s.steps == last}

@@ -93,9 +93,23 @@ def average_run(
     step. end: a step with which training has ended, whatever its number.
     params_like, and what is returned: as for `average`.
     """
-    kept, last = last is None, last or run.config.training.average_last
+    asked, last = last is not None, last or run.config.training.average_last
+
+    def saved(end: int) -> tuple[list[int], Any] | None:
+        if not asked and saved_steps(folder.averaged):
+            with contextlib.suppress(InputError):  # a damaged one
+                steps, mean = restore_params(folder.averaged, params_like)
+                if steps[-1] == end:
+                    return steps, mean
+        return None
+
+    folder.fetch_steps(folder.averaged)  # the new one is numbered after them
     if best and best.step not in folder.trained_steps():
-        logger.warning("%s: its checkpoint is gone; the last ones are averaged", best)
+        gone = f"{best}: its checkpoint is gone"
+        if there := saved(best.step):
+            logger.warning("%s; the mean that ends with it is kept", gone)
+            return there
+        logger.warning("%s; the last ones are averaged", gone)
         best = None
 
     def regular(step: int) -> bool:
@@ -106,14 +120,10 @@ def average_run(
     folder.fetch_steps(
         folder.checkpoints, lambda saved: ([*filter(regular, saved)] or saved)[-last:]
     )
-    folder.fetch_steps(folder.averaged)  # the new one is numbered after them
     steps, params = average(folder.checkpoints, params_like, last, regular)
-    if kept and len(steps) < last and saved_steps(folder.averaged):
-        with contextlib.suppress(InputError):  # a damaged one
-            before, mean = restore_params(folder.averaged, params_like)
-            if before[-1] == steps[-1] and len(before) > len(steps):
-                logger.warning("the mean of %d, which was there already, is kept", len(before))
-                return before, mean
+    if len(steps) < last and (there := saved(steps[-1])) and len(there[0]) > len(steps):
+        logger.warning("the mean of %d, which was there already, is kept", len(there[0]))
+        return there
     state = {NAME: vars(best)} if best else {}
     save_average(folder.averaged, params, steps, origin, **state)
     return steps, params

@@ -42,7 +42,7 @@ from jax_transformer.evaluation.perplexity import PairBatches
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.model import TrainedModel
 from jax_transformer.runs.run_dir import Run
-from jax_transformer.runs.trained import pairs_of
+from jax_transformer.runs.trained import all_devices, pairs_of
 from jax_transformer.training.train_step import Batch
 
 logger = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ def batches(
             raise InputError(f"batches: expected {name} of at least {least}, found {value!r}")
     sources, targets = pairs_of("batches", sources, targets)
     vocabularies, most = (model.vocabulary, model.target_vocabulary), model.config.data.max_length
-    search = model._cached_translator(model.config.decoding)
+    search = model.translator(devices=all_devices(model.config.model.compute_dtype))
     lines = search.source_lines(sources), search.target_lines(targets)
     given = model.module, vocabularies, *lines
     size = {"max_length": most, "batch_tokens": batch_tokens}

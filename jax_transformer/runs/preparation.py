@@ -11,6 +11,7 @@ from jax_transformer.data.prepare import Prepared, prepare
 from jax_transformer.data.sources import Corpus, Sources, check_weights
 from jax_transformer.data.wmt import DATASETS, TfdsCorpus
 from jax_transformer.errors import InputError
+from jax_transformer.files import write_bytes, write_json
 from jax_transformer.runs.request import vocabularies_of
 from jax_transformer.runs.run_dir import Run, RunFolder, check_trainable
 
@@ -103,8 +104,9 @@ def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> Ru
                 logger.info(f"continuing  with {name}={value}, {before[name]} before")
     elif folder.results.exists():
         old = folder.results.with_name("results.before.json")
-        logger.warning(f"{folder.results} has scores of a model that is gone; it is now {old.name}")
-        folder.results.replace(old)
+        logger.warning(f"{folder.results} has scores of a model that is gone; {old} has them now")
+        write_bytes(old, folder.results.read_bytes())
+        write_json(folder.results, [])
     folder.manifest.made_of["settings"] = run.fixed_settings()  # a kill may have lost them
     if run != found and not trained_on:
         folder.write_run(run)

@@ -79,9 +79,10 @@ def requested_run(
             f"--set data.task={config.data.task}: {run.experiment} is for {run.config.data.task}; "
             "choose another --experiment"
         )
-    if parent:
-        check_same_model(config, parent)
     initial = initial or run.initial
+    if parent and initial:
+        check_same_model(config, parent)
+        _check_checkpoint(parent, initial.checkpoint)
     run = dataclasses.replace(run, config=config, initial=initial, sources=_sources(run, files))
     return dataclasses.replace(run, vocabularies=_vocabularies(run, files))
 
@@ -285,6 +286,18 @@ def check_files(run: Run, folder: RunFolder | None = None) -> None:
         same = {*part.source} & {*part.target} if isinstance(part, Text) else None
         if same and split.startswith("train"):
             logger.warning(f"{split}: {min(same)} is both source and target: a copy")
+
+
+def _check_checkpoint(initial: RunFolder, name: str) -> None:
+    """Raise InputError if the initial run lacks this checkpoint, before text is encoded."""
+    steps, averaged = initial.trained_steps(), initial.averaged_steps()
+    there = [*(["averaged"] if averaged else []), *(["last"] if steps else []), *map(str, steps)]
+    if (name == "best" and steps) or name in there or (not name and there):
+        return
+    raise InputError(
+        f"--init_from={initial.address}: expected the checkpoint {name or 'of a trained model'}, "
+        f"found {', '.join(there[:9]) or 'none'}; choose another --init_checkpoint"
+    )
 
 
 def check_same_model(config: Config, initial: RunFolder) -> None:

@@ -356,7 +356,10 @@ def test_without_the_best_step_the_last_ones_are_averaged_with_a_warning(
     shutil.rmtree(folder.averaged)
     best = BestStep("bleu", step=7, score=9.0, evaluated=7)
     assert averages.average_run(folder, run, best, params, origin)[0] == [1, 2]
-    assert "at step 7: its checkpoint is gone" in caplog.text
+    assert "at step 7: its checkpoint is gone; the last" in caplog.text
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), params)
+    averages.save_average(folder.averaged, zeros, [5, 7], origin)
+    assert averages.average_run(folder, run, best, params, origin)[0] == [5, 7]
 
 
 def test_a_mean_of_more_checkpoints_stays_unless_another_number_is_asked_for(
