@@ -39,7 +39,7 @@ from benchmarks.measuring import (
     run,
     table,
 )
-from experiments.shared_flags import define_set
+from experiments.shared_flags import define_set, required
 from jax_transformer.config import Config, override
 from jax_transformer.decoding.beam_search import Hypotheses
 from jax_transformer.decoding.generate import translate
@@ -109,7 +109,7 @@ platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 8 }
 """
 
-flags.DEFINE_enum("target", None, list(TARGETS), "The eight devices to compile for.", required=True)
+flags.DEFINE_enum("target", None, list(TARGETS), "The eight devices to compile for.")
 flags.DEFINE_string("topology", None, "Another number of such devices, two or more: 8x8 or 4x4x4.")
 flags.DEFINE_string("experiment", "wmt14-en-de-base", "The experiment with the model and training.")
 define_set("model.compute_dtype=bfloat16", " of the experiment")
@@ -155,7 +155,7 @@ class Account:
 
 def main() -> None:
     """Compile each function that --what names, and print its account."""
-    target = TARGETS[FLAGS.target]
+    target = TARGETS[required("target")]
     config = override(find_experiment(FLAGS.experiment).config(), *FLAGS.set)
     if config.data.task == "parsing":
         raise InputError(

@@ -27,13 +27,13 @@ from absl import flags
 
 from benchmarks.measuring import FLAGS, header, run, table
 from benchmarks.vs_ctranslate2 import CTranslate2, exportable, text
+from experiments.shared_flags import run_folder
 from jax_transformer.config import Config, override_free
 from jax_transformer.decoding.line_search import Line, Translation
 from jax_transformer.errors import InputError
 from jax_transformer.formats.ctranslate2 import write_ctranslate2
 from jax_transformer.runs.load import load
 from jax_transformer.runs.model import TrainedModel
-from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.runtime import split_cpu
 from jax_transformer.serving import server
 from jax_transformer.serving.app import make_app
@@ -85,7 +85,7 @@ def main() -> None:
         serve()
         return
     split_cpu()
-    folder = RunFolder(FLAGS.workdir)
+    folder = run_folder()
     lines = [line for line in text(folder) if line.strip()]
     if FLAGS.soak:
         print(header("fastapi", "uvicorn"), flush=True)

@@ -35,6 +35,7 @@ from benchmarks.measuring import (
     time_alternating,
     time_call,
 )
+from experiments.shared_flags import run_folder
 from jax_transformer.data.text import read_lines
 from jax_transformer.data.vocabularies.sentencepiece import SentencePieceVocabulary
 from jax_transformer.errors import InputError
@@ -47,7 +48,7 @@ from jax_transformer.runs.run_dir import RunFolder
 from jax_transformer.runtime import cores, split_cpu
 
 define_trials()
-flags.DEFINE_string("workdir", None, "The run folder.", required=True)
+flags.DEFINE_string("workdir", None, "The run folder.")
 flags.DEFINE_string(
     "checkpoint", None, "averaged, last or the step of one (default: averaged if it is there)."
 )
@@ -68,7 +69,7 @@ COLUMNS = ["translator", "beam", "sentences/s", "speed", "seconds", "range", "sa
 def main() -> None:
     """Measure each beam, and print the table."""
     split_cpu()
-    folder = RunFolder(FLAGS.workdir)
+    folder = run_folder()
     model, lines = exportable(folder), text(folder)
     print(header("ctranslate2"), flush=True)
     with tempfile.TemporaryDirectory() as name:

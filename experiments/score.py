@@ -51,13 +51,19 @@ def main() -> None:
     """Read, score and write one window of lines after another."""
     folder, run, config = trained_run()
     run.task.require("translates", "experiments.score")
-    pairs = _pairs(required("source"))
+    pairs, count = _pairs(required("source")), _count(FLAGS.source, FLAGS.n_best)
+    given = _count(FLAGS.target or "")
+    if None not in (count, given) and count != given:
+        raise InputError(
+            f"{FLAGS.target}: expected {count:,} lines, --n_best={FLAGS.n_best} for each line of "
+            f"{FLAGS.source}, found {given:,}; give the whole file, or change --n_best"
+        )
     prepare_process()
     from jax_transformer.decoding.batches import windows
     from jax_transformer.runs.load import load
 
     translator = load(folder, FLAGS.checkpoint).translator(config.decoding)
-    with Progress("score", _count(FLAGS.source), "pairs") as progress:
+    with Progress("score", count, "pairs") as progress:
         translator.advance = progress.update
         for first, part in windows(pairs, FLAGS.window):
             scores = translator.score_pairs(part, first, FLAGS.n_best)
@@ -66,9 +72,9 @@ def main() -> None:
             cli.write("".join(f"{row}\n" for row in rows), flush=True)
 
 
-def _count(sources: str) -> int | None:
-    """Return the number of pairs; None if the source can be read only once."""
-    return FLAGS.n_best * sum(1 for _ in read_lines(sources)) if os.path.isfile(sources) else None
+def _count(file: str, each: int = 1) -> int | None:
+    """Return the number of lines, times `each`; None if the file can be read only once."""
+    return each * sum(1 for _ in read_lines(file)) if os.path.isfile(file) else None
 
 
 def _pairs(sources: str) -> Iterator[tuple[str, str]]:

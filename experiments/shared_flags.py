@@ -152,10 +152,12 @@ def define_text_flags() -> None:
         define_path(name, f"{meaning}; {several}." if several else f"{meaning}.", several=True)
 
 
-def define_seed() -> None:
+def define_seed(
+    meaning: str = "Random seed of parameters, dropout and data order; in a run folder that of the "
+    "run.",
+) -> None:
     """Define --seed."""
     # JAX makes keys of 32 bits: a larger seed would give the same key as a smaller one.
-    meaning = "Random seed of parameters, dropout and data order; in a run folder that of the run."
     define_integer("seed", 1, meaning, lower_bound=0, upper_bound=2**32 - 1)
 
 
@@ -245,6 +247,8 @@ def requested(config: Config) -> Request:
         request = request_of(given, "translate")
         parts = config.model, config.decoding.beam_size
         TASKS[config.data.task].check(request, *parts, ensemble=bool(FLAGS.ensemble))
+        if request.samples and any("decoding.beam_size" in change for change in FLAGS.set):
+            raise InputError("samples cannot be combined with --set decoding.beam_size; remove one")
     except InputError as error:
         names = rf"\b({'|'.join(given)})\b(?=[=:;,)]|$| cannot| requires| with| or| \()"
         raise InputError(re.sub(names, r"--\1", str(error))) from None

@@ -83,7 +83,7 @@ def main() -> None:
                 rows = [[*map(cli.escaped, each)] for each in rows]
             cli.write("".join(f"{row}\n" for each in rows for row in each), flush=True)
             fewer += sum(0 < len(each) < count for each in found)
-            if request.split_sentences:
+            if request.split_sentences and not typed:
                 progress.update(len(part))
     if fewer:
         rest = f"fewer than {count} different outputs; blank lines stand for the others"

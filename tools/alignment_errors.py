@@ -26,6 +26,7 @@ def main() -> None:
     flags = parser.parse_args()
     try:
         model = jt.load(flags.workdir, flags.checkpoint)
+        model.run.task.require("translates", "align")
     except InputError as mistake:
         parser.error(str(mistake))
     sources, targets = zip(*sentence_pairs(flags.split), strict=True)

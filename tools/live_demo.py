@@ -30,9 +30,10 @@ def main() -> None:
     parser.add_argument("--workdir", required=True)
     try:
         model = jt.load(parser.parse_args().workdir)
+        model.run.task.require("translates", "translate")
+        content = live_content(model, model.config.decoding)
     except InputError as error:
         parser.error(str(error))
-    content = live_content(model, model.config.decoding)
     rows = np.frombuffer(base64.b64decode(content["weights"]), "<f2").reshape(-1, ROW)
     scales = np.abs(rows).max(axis=1, keepdims=True).astype("<f4") / 127
     integers = np.rint(rows / np.where(scales > 0, scales, 1)).astype(np.int8)

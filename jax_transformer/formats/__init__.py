@@ -1,6 +1,7 @@
 """Trained models in the formats of other programs, checked before anything is written."""
 
 import contextlib
+import errno
 import fnmatch
 import importlib
 import logging
@@ -227,7 +228,9 @@ def _unpacked(path: Path) -> Iterator[Path]:
                 check_packed(archive, path.stat().st_size)
                 archive.extractall(temporary)
         except OSError as error:
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)  # what it is unpacked into
+            place = temporary if full else str(path)
+            raise OSError(error.errno, error.strerror or str(error), place) from None
         folder = Path(temporary)
         while len(parts := [part for part in folder.iterdir() if part.name != "__MACOSX"]) == 1:
             if not parts[0].is_dir():

@@ -109,7 +109,9 @@ ROWS = {
     "train --init_from={run} {text} --set=training.freeze=encodr": "encodr encoder?",
     "train --init_from={run} {text} --vocabulary={dir}/blank": "--vocabulary: --init_from",
     "train --init_from=/dev/null {text}": "/dev/null: pipe",
-    "train --init_from={run} {text} --init_checkpoint=7": "checkpoint 7",
+    "train --init_from={run} {text} --init_checkpoint=7": "{run}: checkpoint 7, averaged",
+    "prepare --init_from={run} {text} --init_checkpoint=bets": "{run}: checkpoint bets,",
+    "translate --workdir={run} --samples=2 --set=decoding.beam_size=8": "--samples",
     "train --init_from= {text}": "--init_from=: leave",
     "train --workdir= {text}": "--workdir=: leave",
     "train --experiment= {text}": "--experiment=: leave",
@@ -182,7 +184,7 @@ ROWS = {
     "translate --workdir={changed}": SHOWN,
 }
 # What is found after the text was encoded, which may have taken hours and stays.
-LATE = ("training.freeze=", "--init_checkpoint=7")
+LATE = ("training.freeze=",)
 OF_NEW = {"train", "prepare", "table3", "import_model"}
 OF_RUN = {"translate", "evaluate", "score", "export", "visualize", "serve"}
 
