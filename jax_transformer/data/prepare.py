@@ -237,6 +237,9 @@ class _Preparation:
             made_of["symbols"] = both[1].fingerprint
         expected = {"format": FORMAT, **made_of, **asdict(rules)}
         content = _current_store(self.folder, split, expected)
+        if not content and self.trained_on and not ratio:  # 1.0 once had the ratio here, too
+            before = {**expected, "max_length_ratio": data.max_length_ratio}
+            content = _current_store(self.folder, split, before)
         if (
             not content
             and self.shared
@@ -277,6 +280,10 @@ def _link(there: Path, here: Path) -> None:
         shutil.copytree(there, partial, copy_function=os.link)
     except OSError:
         shutil.rmtree(partial, ignore_errors=True)  # a link is refused as a copy of itself
-        shutil.copytree(there, partial)
+        try:
+            shutil.copytree(there, partial)
+        except OSError:  # such as a full disk
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
     remove_store(here)
     partial.replace(here)

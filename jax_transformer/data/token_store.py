@@ -207,18 +207,32 @@ def write_store(
     building = folder.with_name(folder.name + ".building")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
+    try:
+        content = _write(building, folder.name, pairs, vocabularies, rules, made_of, count)
+        remove_store(folder)
+        building.rename(folder)
+    except BaseException:  # such as a full disk
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    return content
+
+
+def _write(
+    building: Path,
+    name: str,
+    pairs: Iterable[Pair],
+    vocabularies: Both,
+    rules: Rules,
+    made_of: dict[str, Any],
+    count: int | None,
+) -> bytes:
+    """Write the files of a store of this name; return the content of its description."""
     kind = "uint16" if max(each.size for each in vocabularies) <= 1 << 16 else "int32"
     counts, ends = Counter[str](dict.fromkeys(COUNTS, 0)), dict.fromkeys(SIDES, 0)
     remaining = iter(pairs)
-
-    def remove(kind: type[BaseException] | None, *_: object) -> None:
-        if kind:  # such as a full disk
-            shutil.rmtree(building, ignore_errors=True)
-
-    with ExitStack() as opened, Progress("tokens", count, f"{folder.name} pairs") as progress:
-        opened.push(remove)
+    with ExitStack() as opened, Progress("tokens", count, f"{name} pairs") as progress:
         files = {
-            name: _Blocks(opened.enter_context((building / name).open("wb"))) for name in NAMES
+            file: _Blocks(opened.enter_context((building / file).open("wb"))) for file in NAMES
         }
         for side in SIDES:
             files[f"{side}.offsets"].append(np.zeros(1, np.int64))
@@ -227,23 +241,21 @@ def write_store(
             for side in SIDES:
                 arrays[f"{side}.offsets"] += ends[side]
                 ends[side] += len(arrays[f"{side}.tokens"])
-            for name, array in arrays.items():
-                files[name].append(array)
+            for file, array in arrays.items():
+                files[file].append(array)
             counts.update(part_counts)
             progress.update(len(part))
         if count not in (None, counts["read"]):
             raise InputError(
-                f"{folder.name}: expected the {count:,} pairs that were counted, found "
+                f"{name}: expected the {count:,} pairs that were counted, found "
                 f"{counts['read']:,}; the text has changed meanwhile: start again"
             )
         for each in files.values():
             each.sync()
-    sums = {name: {"bytes": each.size, "crc32": each.sums} for name, each in files.items()}
+    sums = {file: {"bytes": each.size, "crc32": each.sums} for file, each in files.items()}
     facts = {"format": FORMAT, "token_type": kind, **made_of, **asdict(rules), **counts}
     content = encode_json({**facts, "files": sums})
     write_bytes(building / DESCRIPTION, content)
-    remove_store(folder)
-    building.rename(folder)
     return content
 
 

@@ -90,7 +90,7 @@ def load(
         if not same:
             raise InputError(
                 f"{run}: expected the task and the vocabulary of {paths[0]}, found others; train "
-                "it with --vocabulary of that run, or a parser on the same trees"
+                "it with --vocabulary of that run, a parser on the same trees, or import it again"
             )
     return TrainedEnsemble(members, tuple(weight / sum(relative) for weight in relative))
 

@@ -102,7 +102,7 @@ def _begin(run: Run, folder: RunFolder, trained_on: dict[str, Any] | None) -> Ru
         for name, value in settings(run.config).items():
             if value != before[name]:
                 logger.info(f"continuing  with {name}={value}, {before[name]} before")
-    elif folder.results.exists():
+    elif folder.read_results():
         old = folder.results.with_name("results.before.json")
         logger.warning(f"{folder.results} has scores of a model that is gone; {old} has them now")
         write_bytes(old, folder.results.read_bytes())

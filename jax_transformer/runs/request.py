@@ -80,6 +80,8 @@ def requested_run(
             "choose another --experiment"
         )
     initial = initial or run.initial
+    if config.data.task == "parsing" and config.data.unescape_html and not folder.trained_steps():
+        raise InputError("data.unescape_html=true is for translation only; set it to false")
     if parent and initial:
         check_same_model(config, parent)
         _check_checkpoint(parent, initial.checkpoint)
@@ -291,13 +293,19 @@ def check_files(run: Run, folder: RunFolder | None = None) -> None:
 def _check_checkpoint(initial: RunFolder, name: str) -> None:
     """Raise InputError if the initial run lacks this checkpoint, before text is encoded."""
     steps, averaged = initial.trained_steps(), initial.averaged_steps()
-    there = [*(["averaged"] if averaged else []), *(["last"] if steps else []), *map(str, steps)]
-    if (name == "best" and steps) or name in there or (not name and there):
-        return
-    raise InputError(
-        f"--init_from={initial.address}: expected the checkpoint {name or 'of a trained model'}, "
-        f"found {', '.join(there[:9]) or 'none'}; choose another --init_checkpoint"
-    )
+    kept = initial.load_run().config.training.keep_best != "none"
+    named = {"averaged": averaged, "last": steps, "best": steps and kept}
+    there = [*(known for known in named if named[known]), *map(str, steps)]
+    if not there:
+        raise InputError(
+            f"--init_from={initial.address}: expected a trained model, found no checkpoint; train "
+            "it first, or give another run"
+        )
+    if name and name not in there:
+        raise InputError(
+            f"--init_from={initial.address}: expected the checkpoint {name}, found "
+            f"{', '.join(there[:9])}; choose another --init_checkpoint"
+        )
 
 
 def check_same_model(config: Config, initial: RunFolder) -> None:

@@ -195,6 +195,7 @@ class Trained(ABC):
 
         if bootstrap:
             self.run.task.require("translates", "bootstrap")
+        bootstrap = int(bootstrap) if isinstance(bootstrap, bool) else bootstrap  # False: none
         fewest, most = FEWEST_RESAMPLES, MOST_RESAMPLES
         if not is_whole(bootstrap) or not (bootstrap == 0 or fewest <= bootstrap <= most):
             expected = f"expected 0, or from {fewest} to {most:,} resamples"

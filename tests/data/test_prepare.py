@@ -306,6 +306,21 @@ def test_lower_case_nfkc_and_the_ratio_of_lengths_are_those_of_the_settings(tmp_
     assert plain.stores["train"].description["dropped_ratio"] == 0
 
 
+def test_the_dev_tokens_of_an_older_run_are_its_own_though_a_ratio_held_for_them(tmp_path, text):
+    run, data = tmp_path / "run", replace(DATA, max_length_ratio=2.0)
+    prepared(run, text, data=data)
+    manifest, description = Manifest.read(run), run / "tokens" / "dev" / "store.json"
+    old = description.read_bytes().replace(b'"max_length_ratio":0.0', b'"max_length_ratio":2.0')
+    assert b":2.0" in old
+    description.write_bytes(old)
+    manifest.add(description, old)
+    manifest.write()
+    for file in text.iterdir():
+        file.unlink()
+    made = prepared(run, text, data=data, trained_on=manifest.copy())
+    assert made.stores["dev"].description["max_length_ratio"] == 2.0
+
+
 def test_text_that_changes_while_it_is_prepared_is_refused_and_leaves_no_tokens(
     tmp_path, text, monkeypatch
 ):

@@ -42,6 +42,20 @@ def test_a_command_that_is_refused_leaves_the_run_that_was_requested_before(tmp_
     assert "splits" not in Manifest.read(folder).made_of
 
 
+def test_scores_of_a_model_that_is_gone_move_aside_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(preparation, "prepare", lambda folder, *_, **__: folder.manifest.write())
+    run, path = Run("demo", 1, Config()), tmp_path / "run"
+    path.mkdir()
+    folder = RunFolder(path)
+    folder.write_run(run)
+    folder.append_results([{"metric": "bleu", "score": 1.0}])
+    for _ in range(2):
+        preparation.prepare_run(run, RunFolder(path))
+    assert RunFolder(path).read_results() == []
+    assert b'"score": 1.0' in (path / "results.before.json").read_bytes()
+    assert caplog.text.count("scores of a model that is gone") == 1
+
+
 def test_what_another_command_has_written_since_the_folder_was_opened_counts(tmp_path, monkeypatch):
     run, folder = Run("demo", 1, Config()), RunFolder(tmp_path / "run")
     folder.path.mkdir()

@@ -191,8 +191,7 @@ class Vocabulary(ABC):
         try:
             checked = [operator.index(index) for index in ids]
         except TypeError:
-            found = " ".join(shown(ids).split())  # arrays have lines
-            raise InputError(f"expected a list of ids, found {found}") from None
+            raise InputError(f"expected a list of ids, found {shown(ids)}") from None
         wrong = [index for index in checked if not 0 <= index < self.size]
         if wrong:
             raise InputError(
