@@ -485,10 +485,6 @@ class Config(Declared):
             "data.subword_dropout={data.subword_dropout:g} is for translation only; set it to 0",
         ),
         Rule(
-            lambda config: _parses(config) and config.data.unescape_html,
-            "data.unescape_html=true is for translation only; set it to false",
-        ),
-        Rule(
             lambda config: _parses(config) and config.data.vocabularies != "shared",
             "data.vocabularies=separate is for translation only, because the output of a parser "
             "has its own labels anyway; set data.vocabularies=shared",

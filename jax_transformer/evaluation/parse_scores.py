@@ -121,7 +121,12 @@ def _in_top(text: str) -> str:
     def leaf(tag: str, word: str) -> Tree:  # EVALB's parameters delete -NONE- alone
         return EMPTY if tag.startswith(EMPTY) else category(tag), word
 
-    tree = map_tree(parse_tree(text), leaf) if text else None
+    if not text:
+        return ""
+    # Of a constituent's label EVALB removes the function, but not the features.
+    tree = map_tree(
+        parse_tree(text), leaf, lambda label, rest: (label.partition("##")[0] or label, rest)
+    )
     return write_tree(with_root(without_root(tree))) if tree else ""
 
 

@@ -180,6 +180,7 @@ def read_npz(path: Path) -> Arrays:
         content = io.BytesIO(read_bytes(path))
         with zipfile.ZipFile(content) as zipped:
             check_packed(zipped, content.getbuffer().nbytes)
+        content.seek(0)
         with np.load(content, allow_pickle=False) as archive:  # noqa: TID251, pickles are refused
             # macOS adds members of its own when somebody packs the archive again.
             names = [name for name in archive.files if not name.startswith("__MACOSX/")]

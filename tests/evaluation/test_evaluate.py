@@ -29,6 +29,12 @@ def test_a_parser_is_validated_on_sentences_that_evalb_would_leave_out():
     assert with_gold_tags(wrong_tag, TREES, data).score == 100
 
 
+def test_features_of_a_constituent_do_not_count():
+    gold = ["(TOP (S (NP##case=gen## (NN##sg a)) (. .)))"]
+    written = ["(TOP (S (NP (NN a)) (. .)))"]
+    assert SCORES["parsing"].first(written, gold, DataConfig(task="parsing")).score == 100
+
+
 @pytest.mark.parametrize("space", ["\t", "\u3000", "\u2028", "\u200b", "\ufeff "])
 def test_references_are_compared_whatever_their_spaces_and_accents(space):
     text = "Der Schüler öffnet die Tür am Fenster."

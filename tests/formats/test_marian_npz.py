@@ -196,3 +196,14 @@ def test_of_several_models_one_must_be_chosen(folder):
     (folder / "decoder.yml").unlink()
     message = refusal(read_marian_npz, folder)
     assert "a.npz.decoder.yml, b.npz.decoder.yml" in message
+
+
+def test_an_archive_beyond_two_gigabytes_has_another_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)
+    np.savez(tmp_path / "model.npz", one=np.ones(3), two=np.zeros(2))
+    monkeypatch.undo()
+    found = read_npz(tmp_path / "model.npz")
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "one": [1, 1, 1],
+        "two": [0, 0],
+    }
