@@ -45,7 +45,7 @@ call = CALL  # what a person is shown in its place; the program jax-transformer 
 
 OUT_OF_MEMORY = (
     "memory ran out: {}; in training lower training.batch_tokens or raise training.accumulate, in "
-    "decoding lower decoding.beam_size or decoding.batch_tokens, or take a smaller model"
+    "decoding lower decoding.batch_tokens or decoding.beam_size, or take a smaller model"
 )
 
 _SPACE = "; free some space and run the same command again"

@@ -52,11 +52,11 @@ def main() -> None:
     folder, run, config = trained_run()
     run.task.require("translates", "experiments.score")
     pairs, count = _pairs(required("source")), _count(FLAGS.source, FLAGS.n_best)
-    given = _count(FLAGS.target or "")
+    given = _count(FLAGS.target) if FLAGS.target else cli.count_input_lines()
     if None not in (count, given) and count != given:
         raise InputError(
-            f"{FLAGS.target}: expected {count:,} lines, --n_best={FLAGS.n_best} for each line of "
-            f"{FLAGS.source}, found {given:,}; give the whole file, or change --n_best"
+            f"{FLAGS.target or 'standard input'} has {given:,} lines, expected {count:,}, "
+            f"{FLAGS.n_best} for each line of {FLAGS.source}; give all of them, or change --n_best"
         )
     prepare_process()
     from jax_transformer.decoding.batches import windows
@@ -112,18 +112,17 @@ def _without_scores(targets: Iterator[str], name: str) -> Iterator[str]:
             scored = found is not None
             if scored:
                 logger.info(f"scores      at the beginning of lines of {name} are ignored")
+            if _COLUMN.search(line):
+                raise InputError(
+                    f"{name}, line {number:,}: expected a translation, found another column beside "
+                    "it; write the lines without --token_scores and --alignments"
+                )
         if scored and line.strip() and not found:
             raise InputError(
                 f"{name}, line {number:,}: expected a score and a tab first, as on lines above, "
                 f"found {line[:20]!r}; give translations alone, or all with --scores"
             )
-        text = line[found.end() :] if scored and found else line
-        if "\t" in text if scored else _COLUMN.search(text):
-            raise InputError(
-                f"{name}, line {number:,}: expected a translation, found another column beside "
-                "it; write the lines without --token_scores and --alignments"
-            )
-        yield text
+        yield line[found.end() :] if scored and found else line
 
 
 if __name__ == "__main__":

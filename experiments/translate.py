@@ -13,6 +13,7 @@ need more memory.
 """
 
 import logging
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -60,6 +61,7 @@ def main() -> None:
     from jax_transformer.decoding.batches import windows
     from jax_transformer.decoding.outputs import outputs_now
 
+    _check_prefixes()
     model = load_models(folder)
     translator = model.translator(config.decoding)
     typed = sys.stdin.isatty()
@@ -88,6 +90,18 @@ def main() -> None:
     if fewer:
         rest = f"fewer than {count} different outputs; blank lines stand for the others"
         logger.warning(f"{fewer:,} lines have {rest}")
+
+
+def _check_prefixes() -> None:
+    """Raise InputError if there are more or fewer prefixes than lines, both in files."""
+    lines = cli.count_input_lines()
+    if not FLAGS.prefixes or lines is None or not os.path.isfile(FLAGS.prefixes):
+        return
+    if (count := sum(1 for _ in read_lines(FLAGS.prefixes))) != lines:
+        raise InputError(
+            f"{FLAGS.prefixes}: expected {lines:,} lines, one for each of the input, found "
+            f"{count:,}; give a blank one for a line without a prefix"
+        )
 
 
 def _with_prefixes(lines: Iterable[str]) -> Iterator[tuple[str, str]]:

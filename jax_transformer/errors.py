@@ -107,7 +107,7 @@ def reason_of(error: Exception) -> str:
 
 def shown(value: object) -> str:
     """Return a value that was read as a short text for a message, on one line."""
-    return _SHORT.repr(value)
+    return " ".join(_SHORT.repr(value).split())  # arrays have lines
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
