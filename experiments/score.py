@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import sys
+from collections import deque
 from collections.abc import Iterator
 
 from experiments import cli
@@ -54,6 +55,8 @@ def main() -> None:
     pairs, count = _pairs(required("source")), _count(FLAGS.source, FLAGS.n_best)
     given = _count(FLAGS.target) if FLAGS.target else cli.count_input_lines()
     if None not in (count, given) and count != given:
+        if not FLAGS.target:
+            deque(cli.input_lines(), maxlen=0)  # an archive has another number, but is no text
         raise InputError(
             f"{FLAGS.target or 'standard input'} has {given:,} lines, expected {count:,}, "
             f"{FLAGS.n_best} for each line of {FLAGS.source}; give all of them, or change --n_best"
@@ -74,7 +77,8 @@ def main() -> None:
 
 def _count(file: str, each: int = 1) -> int | None:
     """Return the number of lines, times `each`; None if the file can be read only once."""
-    return each * sum(1 for _ in read_lines(file)) if os.path.isfile(file) else None
+    once = os.path.exists(file) and not os.path.isfile(file)
+    return None if once else each * sum(1 for _ in read_lines(file))
 
 
 def _pairs(sources: str) -> Iterator[tuple[str, str]]:
@@ -112,7 +116,7 @@ def _without_scores(targets: Iterator[str], name: str) -> Iterator[str]:
             scored = found is not None
             if scored:
                 logger.info(f"scores      at the beginning of lines of {name} are ignored")
-            if _COLUMN.search(line):
+            if _COLUMN.search(line[found.end() :] if found else line):
                 raise InputError(
                     f"{name}, line {number:,}: expected a translation, found another column beside "
                     "it; write the lines without --token_scores and --alignments"

@@ -15,6 +15,7 @@ need more memory.
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -94,13 +95,15 @@ def main() -> None:
 
 def _check_prefixes() -> None:
     """Raise InputError if there are more or fewer prefixes than lines, both in files."""
-    lines = cli.count_input_lines()
-    if not FLAGS.prefixes or lines is None or not os.path.isfile(FLAGS.prefixes):
+    prefixes = FLAGS.prefixes
+    once = prefixes and os.path.exists(prefixes) and not os.path.isfile(prefixes)
+    if not prefixes or once or (lines := cli.count_input_lines()) is None:
         return
-    if (count := sum(1 for _ in read_lines(FLAGS.prefixes))) != lines:
+    if (count := sum(1 for _ in read_lines(prefixes))) != lines:
+        deque(cli.input_lines(), maxlen=0)  # an archive has another number, but is no text
         raise InputError(
-            f"{FLAGS.prefixes}: expected {lines:,} lines, one for each of the input, found "
-            f"{count:,}; give a blank one for a line without a prefix"
+            f"{prefixes}: expected {lines:,} lines, one for each of the input, found {count:,}; "
+            "give a blank one for a line without a prefix"
         )
 
 

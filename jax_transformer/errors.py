@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import errno
 import logging
+import re
 import reprlib
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -107,7 +108,7 @@ def reason_of(error: Exception) -> str:
 
 def shown(value: object) -> str:
     """Return a value that was read as a short text for a message, on one line."""
-    return " ".join(_SHORT.repr(value).split())  # arrays have lines
+    return re.sub(r"\s*\n\s*", " ", _SHORT.repr(value))  # arrays have lines
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -277,13 +277,13 @@ def _link(there: Path, here: Path) -> None:
     partial = here.with_name(here.name + ".linking")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        shutil.copytree(there, partial, copy_function=os.link)
-    except OSError:
-        shutil.rmtree(partial, ignore_errors=True)  # a link is refused as a copy of itself
         try:
+            shutil.copytree(there, partial, copy_function=os.link)
+        except OSError:
+            shutil.rmtree(partial, ignore_errors=True)  # a link is refused as a copy of itself
             shutil.copytree(there, partial)
-        except OSError:  # such as a full disk
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-    remove_store(here)
-    partial.replace(here)
+        remove_store(here)
+        partial.replace(here)
+    except BaseException:  # such as a full disk
+        shutil.rmtree(partial, ignore_errors=True)
+        raise

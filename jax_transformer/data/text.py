@@ -356,7 +356,10 @@ class _Streams(io.RawIOBase):
                 self._stream = self._new()
             elif self._stream.needs_input and not (given := self._file.read(_CHUNK)):
                 raise EOFError("it ends inside of a stream")
-            text = self._stream.decompress(given, len(buffer))
+            try:
+                text = self._stream.decompress(given, len(buffer))
+            except OSError as error:  # of bz2, for damaged data
+                raise lzma.LZMAError(str(error)) from None
         buffer[: len(text)] = text
         return len(text)
 
@@ -380,8 +383,8 @@ def _opened(path: str | Path, *, decompress: bool = True) -> Iterator[IO[bytes]]
     except IsADirectoryError:
         raise InputError(f"expected a file at {path}, found a folder; name a file in it") from None
     except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        # bz2 and gzip raise an OSError without a number for damaged data.
-        if suffix in _COMPRESSED and not getattr(error, "errno", None):
+        damaged = isinstance(error, EOFError | zlib.error | lzma.LZMAError | gzip.BadGzipFile)
+        if suffix in _COMPRESSED and damaged:
             raise InputError(
                 f"expected whole {suffix} data in {path}, found it damaged or cut short "
                 f"({error}); copy or compress the file again"

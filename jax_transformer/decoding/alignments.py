@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jax_transformer.checks import is_whole
-from jax_transformer.data.scripts import word_spans
+from jax_transformer.data.scripts import is_blank, word_spans
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.batches import padded_length
 from jax_transformer.decoding.generate import attention_maps
@@ -218,6 +218,7 @@ def word_parts(line: str, pieces: Sequence[str | bytes]) -> list[Part]:
     letters = [
         (line[place], word)
         for word, span in enumerate(word_spans(line))
+        if not is_blank(line[slice(*span)])  # which a vocabulary reads as a space
         for place in range(*span)
         if not line[place].isspace()
     ]

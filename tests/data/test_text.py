@@ -258,6 +258,20 @@ def test_a_bucket_that_fails_while_a_file_is_read_is_an_error_of_one_line(monkey
         assert "payload is not completed; check the address, the network" in message
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+def test_an_error_of_the_network_does_not_call_compressed_text_damaged(suffix, monkeypatch):
+    class Forbidden(io.BytesIO):
+        def read(self, *_):
+            raise OSError("Forbidden: no access")
+
+        readinto = read1 = read
+
+    monkeypatch.setattr("jax_transformer.data.text.open_url", lambda _: Forbidden())
+    message = refusal(read, f"gs://bucket/train.en{suffix}")
+    assert "found 'Forbidden: no access'" in message
+    assert "damaged" not in message
+
+
 @pytest.mark.parametrize("name", ["etag", "ETag", "mtime", "blob_id"])  # gs, s3, file, hf
 def test_a_file_in_a_bucket_that_changes_has_another_version(name):
     old, new = ({"name": "a.en", "size": 7, name: text} for text in ("1", "2"))

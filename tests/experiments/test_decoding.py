@@ -1,5 +1,6 @@
 """experiments.translate, score, evaluate and average on a trained run."""
 
+import gzip
 import itertools
 import os
 import pty
@@ -299,4 +300,9 @@ def test_score_writes_a_line_for_a_line_and_names_what_is_too_long(run, tmp_path
         "warning: target line 5: expected at most 9 tokens; gave no score",
     ]
     error = only_error("score", *flags, "--n_best=2", stdin=b"A\n" * 9)
-    assert error.startswith("error: standard input ")
+    assert error.startswith("error: standard input has 9 lines, expected 10")
+    error = only_error("score", *flags, stdin=gzip.compress(b"A B C\n" * 9))
+    assert "unpack it" in error
+    dates = b"-1.000000\t1-2\n" * 5  # no alignments
+    done = run_command("score", *flags, stdin=dates)
+    assert done.stdout.count("\n") == 5
