@@ -143,8 +143,11 @@ class Bucket:
                 try:
                     if path.stat().st_nlink > 1:  # tokens of several runs: the time is to be ours
                         partial = path.with_name(f"{path.name}.partial")
-                        shutil.copy2(path, partial)
-                        partial.replace(path)
+                        try:
+                            shutil.copy2(path, partial)
+                            partial.replace(path)
+                        finally:  # of a full disk
+                            partial.unlink(missing_ok=True)
                     before = path.stat()
                     self._files.put_file(str(path), there)
                     self._files.invalidate_cache()

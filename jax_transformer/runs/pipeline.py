@@ -96,7 +96,7 @@ def train(
     given = {name: _paths(name, value) for name, value in (files or {}).items()}
     initial = folder.path / "initial"
     writes = isinstance(init_from, TrainedModel) and not initial.exists()
-    trained = folder.trained_steps()
+    trained, new = folder.trained_steps(), not folder.path.exists()
     if isinstance(init_from, TrainedModel):
         folder.mend_manifest()
         begun = folder.run.initial if trained and folder.run else None
@@ -124,8 +124,9 @@ def train(
         train_run(run, folder, on_metrics=on_metrics, catch_signals=False)
     except InputError:
         # It would stop a call with another model, and is not the model that another run began from.
-        if writes and (trained or not folder.trained_steps()):
-            shutil.rmtree(initial)
+        needed = folder.trained_steps() or [*folder.path.glob("tokens/*/store.json")]
+        if writes and (trained or not needed):
+            shutil.rmtree(folder.path if new else initial)
         raise
     return load(folder)
 

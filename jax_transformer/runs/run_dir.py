@@ -343,7 +343,10 @@ class RunFolder(DataFolder):
     def append_results(self, results: Sequence[dict[str, Any]]) -> None:
         """Append scores to results.json; processes that do so at once wait for each other."""
         if self.bucket:  # another machine may have scored meanwhile
-            self.bucket.fetch(lambda name: name == self.results.name)
+            try:
+                self.bucket.fetch(lambda name: name == self.results.name)
+            except InputError as error:  # the scores took long
+                logger.warning("%s; adding the scores to the copy that is here", error)
         with exclusive(self.path / "results.lock"):
             older = self.read_results()
             new = {

@@ -247,6 +247,20 @@ def test_a_score_that_another_machine_has_added_stays(machine, url):
     assert [entry["score"] for entry in training.read_results()] == [1, 2, 3]
 
 
+def test_scores_are_kept_here_if_the_bucket_cannot_be_reached(machine, url, monkeypatch, caplog):
+    machine("first")
+    folder = RunFolder(url)
+    write(folder.path, **{"config.json": "{}"})
+
+    def fetch(_):
+        raise InputError("no network")
+
+    monkeypatch.setattr(folder.bucket, "fetch", fetch)
+    folder.append_results([{"score": 1}])
+    assert folder.read_results() == [{"score": 1}]
+    assert "no network; adding the scores" in caplog.text
+
+
 def test_a_checkpoint_counts_once_the_bucket_has_all_of_it(machine, monkeypatch):
     first = machine("first")
     names = [END, "_METADATA", "optimizer__array", "params__array"]
