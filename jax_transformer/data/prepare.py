@@ -284,6 +284,5 @@ def _link(there: Path, here: Path) -> None:
             shutil.copytree(there, partial)
         remove_store(here)
         partial.replace(here)
-    except BaseException:  # such as a full disk
+    finally:  # of a full disk, too
         shutil.rmtree(partial, ignore_errors=True)
-        raise

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jax_transformer.checks import is_whole
-from jax_transformer.data.scripts import is_blank, word_spans
+from jax_transformer.data.scripts import word_spans
 from jax_transformer.data.vocabularies.base import Vocabulary
 from jax_transformer.decoding.batches import padded_length
 from jax_transformer.decoding.generate import attention_maps
@@ -218,9 +218,8 @@ def word_parts(line: str, pieces: Sequence[str | bytes]) -> list[Part]:
     letters = [
         (line[place], word)
         for word, span in enumerate(word_spans(line))
-        if not is_blank(line[slice(*span)])  # which a vocabulary reads as a space
         for place in range(*span)
-        if not line[place].isspace()
+        if not (line[place].isspace() or line[place] in "\u200b\ufeff")  # read as a space
     ]
     plain = ["".join(_as_text(piece).split()) for piece in pieces]
     ends = list(accumulate(map(len, plain), initial=0))

@@ -19,7 +19,7 @@ from jax_transformer.data.sources import Sources
 from jax_transformer.data.token_store import DESCRIPTION, open_store
 from jax_transformer.errors import InputError, expect_a, located
 from jax_transformer.evaluation.evaluate import LONGEST, SCORES, evaluate, samples
-from jax_transformer.files import expanded
+from jax_transformer.files import exclusive, expanded
 from jax_transformer.models.transformer import as_computed
 from jax_transformer.parallel import Devices
 from jax_transformer.runs.averages import average_run
@@ -123,12 +123,25 @@ def train(
         check_files(run, folder)
         train_run(run, folder, on_metrics=on_metrics, catch_signals=False)
     except InputError:
-        # It would stop a call with another model, and is not the model that another run began from.
-        needed = folder.trained_steps() or [*folder.path.glob("tokens/*/store.json")]
-        if writes and (trained or not needed):
-            shutil.rmtree(folder.path if new else initial)
+        if writes:
+            _undo(folder, initial, new)
         raise
     return load(folder)
+
+
+def _undo(folder: RunFolder, initial: Path, new: bool) -> None:
+    """Remove the initial model, which would stop a call with another, unless the run needs it.
+
+    new: True if the call has made the folder, which goes too if no text is encoded.
+    """
+    folder.reread()
+    own = folder.run and folder.run.initial
+    named = bool(own and Path(own.run) == initial)
+    if new and (named or not folder.run) and not [*folder.path.glob("tokens/*/store.json")]:
+        with contextlib.suppress(BlockingIOError), exclusive(folder.path / "lock", wait=False):
+            shutil.rmtree(os.path.realpath(folder.path))
+    elif not named:
+        shutil.rmtree(initial)
 
 
 def _paths(name: str, given: Any) -> str | list[str]:

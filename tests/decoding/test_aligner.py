@@ -150,6 +150,7 @@ def test_punctuation_belongs_to_no_word_but_its_own():
     assert word_parts("Er, ja -", [" Er", ",", " j", "a", " -"]) == [(0, 0), (2, 1), (3, 1), (4, 2)]
     assert word_parts("p.m.", [" p.m", "."]) == [(0, 0)]
     assert word_parts("a \u200b b", [" a", " b"]) == [(0, 0), (1, 2)]  # read as a space
+    assert word_parts("a \u0301 b", [" a", "\u2047", " b"]) == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_bytes_and_letters_that_the_vocabulary_changes_belong_to_their_word():

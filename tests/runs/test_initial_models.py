@@ -46,6 +46,12 @@ def test_text_that_is_refused_while_it_is_prepared_leaves_no_initial_model(small
     with pytest.raises(InputError, match=r"2 .*1 "):
         jt.train(None, files, workdir=tmp_path / "run", init_from=jt.load(small_run))
     assert not (tmp_path / "run").exists()  # so that a call without it is one of a new folder
+    (tmp_path / "run").mkdir()
+    with pytest.raises(InputError, match=r"2 .*1 "):
+        jt.train(None, files, workdir=tmp_path / "run", init_from=jt.load(small_run))
+    with pytest.raises(InputError, match=r"2 .*1 "):  # it goes on from the model that it has
+        jt.train(None, files, workdir=tmp_path / "run")
+    assert (tmp_path / "run" / "initial").exists()
 
 
 def test_several_runs_to_continue_from_are_refused(small_run, tmp_path):
