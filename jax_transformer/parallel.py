@@ -147,6 +147,15 @@ class Devices:
         return self.devices[0].platform != "tpu"
 
     @property
+    def prefer_transposed(self) -> bool:
+        """Return True if a search should have E^T besides E: see `as_computed`.
+
+        On a CPU a product with E copies it into another order first, which takes as long as the
+        product with some ten rows.
+        """
+        return self.devices[0].platform == "cpu"
+
+    @property
     def compile_flops(self) -> float:
         """The FLOPs that take about as long as compiling a small model's search for one more shape.
 

@@ -7,7 +7,7 @@ product that has been rounded to `dtype`.
 """
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -195,5 +195,6 @@ class Embedding(nn.Module):
         """Apply the pre-softmax linear transformation in `dtype`: no bias, no scaling."""
         # One axis for all tokens: with several, XLA copies the product to pad it to whole tiles.
         rows = hidden.astype(self.dtype).reshape(-1, self.d_model)
-        logits = jnp.dot(rows, self.matrix.astype(self.dtype).T, precision=self.precision)
+        transposed: Any = self.get_variable("params", "transposed", self.matrix.T)
+        logits = jnp.dot(rows, transposed.astype(self.dtype), precision=self.precision)
         return logits.astype(jnp.float32).reshape(*hidden.shape[:-1], self.vocabulary_size)

@@ -385,12 +385,14 @@ class Transformer(nn.Module):
         return mask & local_attention_mask(length, radius) if radius else mask
 
 
-def as_computed(params: Params, config: ModelConfig) -> Params:
+def as_computed(params: Params, config: ModelConfig, *, transposed: bool = False) -> Params:
     """Return parameters whose matrices have the type of the products, config.compute_dtype.
 
     Products convert them anyway. A search that is given converted ones reads half of their bytes at
     each step. Embeddings are then rounded before they are scaled, not only after. Biases, norms and
     learned positions stay float32.
+
+    transposed: True adds E^T to the E that makes the logits: see `Devices.prefer_transposed`.
     """
     dtype = jnp.dtype(config.compute_dtype)
 
@@ -398,7 +400,13 @@ def as_computed(params: Params, config: ModelConfig) -> Params:
         is_operand = path[-1].key in ("kernel", "matrix")
         return leaf.astype(dtype) if is_operand and leaf.dtype != dtype else leaf
 
-    return jax.tree_util.tree_map_with_path(convert, params)
+    params = jax.tree_util.tree_map_with_path(convert, params)
+    if transposed:
+        names = "output_embedding", "target_embedding", "embedding"
+        name = next(name for name in names if name in params)
+        matrix = params[name]["matrix"]
+        params = {**params, name: {"matrix": matrix, "transposed": matrix.T}}
+    return params
 
 
 def _write(cached: KeysValues, new: KeysValues, position: Int[AnyArray, ""]) -> KeysValues:

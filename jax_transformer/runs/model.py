@@ -194,7 +194,9 @@ class TrainedModel(Trained):
         for leaf in self._copied:  # a change in place would not reach the devices
             if isinstance(leaf, np.ndarray):
                 leaf.flags.writeable = False
-        return all_devices(config.compute_dtype).replicate(as_computed(self.params, config))
+        devices = all_devices(config.compute_dtype)
+        transposed = devices.prefer_transposed
+        return devices.replicate(as_computed(self.params, config, transposed=transposed))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -303,7 +303,8 @@ def final_report(trainer: Trainer) -> str:
     trainer.devices.check_same("an average", folder.averaged, steps, params)
     split = run.scored_on if run.scored_on in trainer.stores else "dev"
     sources, references = text_lines(folder, split)
-    params = as_computed(params, run.config.model)  # as for a model that is loaded
+    transposed = trainer.devices.prefer_transposed  # as for a model that is loaded
+    params = as_computed(params, run.config.model, transposed=transposed)
     model = replace(trainer.model, params=params, checkpoint="averaged", steps=steps)
     translator = model.translator(devices=trainer.devices)
     logger.info(f"scoring     {split}, {len(sources):,} sentences")

@@ -376,6 +376,28 @@ def test_matrices_that_are_converted_before_give_the_same_logits():
     assert jax.tree.all(jax.tree.map(lambda a, b: a is b, unchanged, params))
 
 
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("embedding", {}),
+        ("embedding", {"compute_dtype": "bfloat16"}),
+        ("target_embedding", {"tie_source": False}),
+        ("output_embedding", {"tie_embeddings": False}),
+    ],
+)
+def test_transposed_the_matrix_of_the_logits_gives_the_same_ones(name, changes):
+    model = transformer(**changes)
+    params = random_params(model)
+    plain = as_computed(params, model.config)
+    both = as_computed(params, model.config, transposed=True)
+    assert {key for key, leaves in both.items() if "transposed" in leaves} == {name}
+    found = decoded(model, both, seed=5)[1]
+    tolerance = {"rtol": 0, "atol": 1e-6 if types(plain) == {"float32"} else 1e-2}
+    np.testing.assert_allclose(found, decoded(model, plain, seed=5)[1], **tolerance)
+    zeros = {**both, name: {**both[name], "transposed": 0 * both[name]["transposed"]}}
+    assert not decoded(model, zeros, seed=5)[1].any()  # so it is what makes the logits
+
+
 # ---- Parameters ---------------------------------------------------------------------------
 
 

@@ -192,7 +192,9 @@ def test_in_bfloat16_the_devices_have_matrices_of_that_type_and_the_host_float32
     model = jt.load(small_run)
     config = override(model.config, "model.compute_dtype=bfloat16")
     model = dataclasses.replace(model, run=dataclasses.replace(model.run, config=config))
-    pairs = zip(jax.tree.leaves(model.params), jax.tree.leaves(model.on_devices), strict=True)
+    copies = model.on_devices
+    assert copies["embedding"].pop("transposed").dtype == "bfloat16"
+    pairs = zip(jax.tree.leaves(model.params), jax.tree.leaves(copies), strict=True)
     types = {(host.ndim > 1, str(host.dtype), str(copy.dtype)) for host, copy in pairs}
     assert types == {(True, "float32", "bfloat16"), (False, "float32", "float32")}
 
