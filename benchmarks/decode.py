@@ -84,7 +84,8 @@ def measure(shape: Workload, beam_size: int) -> Timing:
     token = jnp.zeros((1, 2), jnp.int32)
     devices = Devices(1, shape.model.compute_dtype)
     params = never_ending(model.init(jax.random.key(1), token, token)["params"])
-    params = devices.replicate(as_computed(params, model.config))
+    transposed = devices.prefer_transposed
+    params = devices.replicate(as_computed(params, model.config, transposed=transposed))
     lengths = np.full(FLAGS.batch_size, SOURCE_LENGTH)
     random = np.random.default_rng(1)
     source = random_sentences(random, lengths, SOURCE_LENGTH, shape.vocabulary_size)

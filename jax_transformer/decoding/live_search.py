@@ -169,10 +169,13 @@ class _Group:
         return pool
 
     def compile(self) -> None:
-        """Compile the next size that all lines have slots in, if there is one, and use it."""
+        """Compile a size and use it: the next if there are no lines, or one that these need."""
         sizes = self.to_compile  # `close`, which another thread calls, has a list of its own
-        if sizes:
-            size = next((size for size in sizes if self.total <= size), sizes[-1])
+        own, total = max(self.sizes, default=0), self.total
+        # Not each in between: lines wait meanwhile.
+        suits = (size for size in sizes if total <= size or 4 * own <= size)
+        size = next(suits, max(sizes, default=0))
+        if size and (not total or own < min(total, size)):
             sizes.remove(size)
             self.pool(size).advance([], 0)
             self.sizes = sorted([*self.sizes, size])
@@ -191,7 +194,9 @@ class _Group:
         others: True if lines of other lengths wait for their turn, so that it has to end soon.
         """
         sizes = (size for size in self.sizes if self.total <= size)
-        into = self.pool(next(sizes, self.sizes[-1]))
+        into = next((pool for pool in reversed(self.pools) if pool.lines), None)
+        if self.waiting or not into:
+            into = self.pool(next(sizes, self.sizes[-1]))
         free = into.size - len(into.lines)
         most, began = min(into.most_new, free) if others else into.most_new, 0
         alone = bool(self.waiting) and self.waiting[0].alone
@@ -282,11 +287,10 @@ class LiveSearch:
         self._groups.remove(group)
         self._groups.append(group)
         before, began, done = group.lines, 0, list[_Done]()
-        if not group.total or group.total > group.sizes[-1]:
-            try:
-                group.compile()
-            except Exception as error:  # the sizes before serve all lines, if more slowly
-                logger.warning(f"a search of more lines cannot be compiled: {reason_of(error)}")
+        try:
+            group.compile()
+        except Exception as error:  # other sizes serve all lines, if more slowly
+            logger.warning(f"a search of more lines cannot be compiled: {reason_of(error)}")
         try:
             began = group.advance(done, others=any(other.total for other in busy[1:]))
         except BaseException as error:  # of any kind: the clients are answered, others go on

@@ -195,6 +195,7 @@ class Embedding(nn.Module):
         """Apply the pre-softmax linear transformation in `dtype`: no bias, no scaling."""
         # One axis for all tokens: with several, XLA copies the product to pad it to whole tiles.
         rows = hidden.astype(self.dtype).reshape(-1, self.d_model)
-        transposed: Any = self.get_variable("params", "transposed", self.matrix.T)
-        logits = jnp.dot(rows, transposed.astype(self.dtype), precision=self.precision)
+        matrix: Any = self.matrix.astype(self.dtype).T
+        matrix = self.get_variable("params", "transposed", matrix)
+        logits = jnp.dot(rows, matrix.astype(self.dtype), precision=self.precision)
         return logits.astype(jnp.float32).reshape(*hidden.shape[:-1], self.vocabulary_size)

@@ -303,10 +303,11 @@ def final_report(trainer: Trainer) -> str:
     trainer.devices.check_same("an average", folder.averaged, steps, params)
     split = run.scored_on if run.scored_on in trainer.stores else "dev"
     sources, references = text_lines(folder, split)
+    model = replace(trainer.model, params=params, checkpoint="averaged", steps=steps)
     transposed = trainer.devices.prefer_transposed  # as for a model that is loaded
     params = as_computed(params, run.config.model, transposed=transposed)
-    model = replace(trainer.model, params=params, checkpoint="averaged", steps=steps)
     translator = model.translator(devices=trainer.devices)
+    translator = translator.with_params(trainer.devices.replicate(params))
     logger.info(f"scoring     {split}, {len(sources):,} sentences")
     # Table 3 has the perplexity of the development text.
     loss = run.scored_on == "dev"

@@ -201,6 +201,29 @@ def test_a_line_does_not_wait_for_sizes_that_it_does_not_need(fake):
     finish(live)
 
 
+def test_lines_wait_for_few_sizes_and_for_none_once_they_have_the_most(fake):
+    search, streams = fake
+    live = LiveSearch(search, 1)
+    assert [*live.warm_up()]
+    many = [add(live, "ab") for _ in range(40)]
+    while not all(each.done() for each in many):
+        live.advance()
+    assert {size for size, width in streams[0].calls if width == 24} == {1, 4, 16}
+    finish(live)
+    assert {size for size, width in streams[0].calls if width == 24} == {1, 2, 4, 16}
+
+
+def test_lines_that_are_left_need_no_slots_of_other_sizes(fake):
+    search, streams = fake
+    live = LiveSearch(search, 1)
+    lines = [add(live, "a" * length) for length in range(1, 24)]
+    while any(not each.running() and not each.done() for each in lines):
+        live.advance()
+    before = len(streams[0].calls)
+    finish(live)
+    assert {size for size, _ in streams[0].calls[before:]} == {16}
+
+
 def test_a_short_line_does_not_wait_for_a_long_one(fake):
     search, _ = fake
     live = LiveSearch(search, 1)
