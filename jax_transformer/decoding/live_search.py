@@ -19,7 +19,6 @@ from jax_transformer.decoding.line_search import (
     hypotheses,
     not_finite,
 )
-from jax_transformer.decoding.slots import Outputs
 from jax_transformer.decoding.stream_search import StreamSearch, spoiled
 from jax_transformer.errors import reason_of
 
@@ -84,27 +83,19 @@ class _Pool:
     def __init__(self, search: LineSearch, stream: StreamSearch, size: int, width: int) -> None:
         self.size, self.lines, self.spoiled = size, dict[int, _Entry](), False
         self._search, self._stream = search, stream
-        count = search.devices.count
-        # Fewer cost a call for each when several come at once; rows of padding are encoded too.
-        rows = -(-max(size // 4, min(size, 2 * count)) // count) * count
-        self._shape = rows, width
-        self._numbers = [*range(size + 2 * rows)]  # those that no line has
-        self._pending: Outputs | None = None  # of the newest call
-        self._busy = [0] * count  # lines of each device
+        self._shape = size, width  # as many lines may enter as there are slots
+        self._numbers = [*range(2 * size)]  # those that no line has
+        self._busy = [0] * search.devices.count  # lines of each device
         self._slots = stream.empty(search.params, self._shape, size)
-
-    @property
-    def most_new(self) -> int:
-        """The number of lines that may enter together, each of which finds a slot in time."""
-        return self._shape[0]
 
     def advance(self, new: Sequence[_Entry], steps: int) -> list[_Done]:
         """Search until every new line has a slot, then at most `steps` steps more.
 
-        Returns the lines that the call before this one has done, so that the devices have work
-        while the host handles text.
+        Returns the lines that are done. The next call waits for them, though the devices have no
+        work meanwhile: lines that come in their place would else wait for two calls, and each call
+        would have half of the lines.
         """
-        rows, devices = self.most_new, range(len(self._busy))
+        rows, devices = self.size, range(len(self._busy))
         tokens: list[list[int]] = [[] for _ in range(rows)]
         number, following = np.full(rows, -1, np.int32), [*devices]  # next row of each device
         for entry in new:
@@ -116,11 +107,8 @@ class _Pool:
             self._busy[device] += 1
         source = padded(tokens, self._shape, self._search.vocabulary)
         arguments = self._slots, source, number, steps
-        self._slots, outputs = self._stream.advance(self._search.params, *arguments)
-        before, self._pending = self._pending, outputs
-        if before is None:
-            return []
-        ended, number, found = self._stream.ended(before)
+        self._slots, outputs = self._stream.advance(self._search.params, *arguments, parts=8)
+        ended, number, found = self._stream.ended(outputs)
         self.spoiled |= spoiled(found)
         for device in ended:
             self._busy[device] -= 1
@@ -179,12 +167,12 @@ class _Group:
             sizes.remove(size)
             self.pool(size).advance([], 0)
             self.sizes = sorted([*self.sizes, size])
-            self._free()
+            self._free(self.sizes[0])
 
-    def _free(self) -> None:
-        """Free slots without lines, but for the fewest, which a single line is in soon enough."""
-        keep = self.sizes[0]
-        self.pools = [p for p in self.pools if p.lines or (p.size == keep and not p.spoiled)]
+    def _free(self, size: int) -> None:
+        """Free slots without lines that are many for `size`; making others takes some steps."""
+        few = [pool for pool in self.pools if pool.size <= 4 * size and not pool.spoiled]
+        self.pools = [pool for pool in self.pools if pool.lines or pool in few]
 
     def advance(self, done: list[_Done], *, others: bool) -> int:
         """Let lines enter the smallest slots for all; return their number.
@@ -197,8 +185,7 @@ class _Group:
         into = next((pool for pool in reversed(self.pools) if pool.lines), None)
         if self.waiting or not into:
             into = self.pool(next(sizes, self.sizes[-1]))
-        free = into.size - len(into.lines)
-        most, began = min(into.most_new, free) if others else into.most_new, 0
+        most, began = into.size - len(into.lines) if others else into.size, 0
         alone = bool(self.waiting) and self.waiting[0].alone
         if alone:
             most, into = 1, _Pool(self.search, self.stream, self.sizes[0], self.width)
@@ -220,7 +207,7 @@ class _Group:
             # Lines that wait must find slots in `into` soon, so it does no more than they need.
             waits = self.waiting and pool is into and not others
             done += pool.advance(own, 0 if waits else steps(pool.size, self.width))
-        self._free()
+        self._free(into.size)
         return began
 
 

@@ -106,14 +106,22 @@ class Stream:
         source: Int[AnyArray, "R S"],
         number: Int[AnyArray, " R"],
         steps: Int[AnyArray, ""],
+        parts: int = 1,
     ) -> tuple[Slots, Outputs]:
-        """Bring new sentences: see `search_in_slots`. number: -1 of rows of padding, the last."""
-        count = (number >= 0).sum(dtype=jnp.int32)
+        """Bring new sentences: see `search_in_slots`. number: -1 of rows of padding, the last.
 
-        def nothing() -> PyTree:
-            return jax.tree.map(lambda leaf: _zeros(len(source), leaf), slots.memory)
+        parts: sources go through the encoder in so many parts, those of padding not at all.
+        """
+        count, rows = (number >= 0).sum(dtype=jnp.int32), len(source)
+        part = -(-rows // parts)
 
-        memory = jax.lax.cond(count > 0, partial(self.decoder.remember, params, source), nothing)
+        def remember(i: Array, memory: PyTree) -> PyTree:
+            first = jnp.minimum(i * part, rows - part)
+            own = self.decoder.remember(params, jax.lax.dynamic_slice_in_dim(source, first, part))
+            return jax.tree.map(partial(_put, first), memory, own)
+
+        memory = jax.tree.map(partial(_zeros, rows), slots.memory)
+        memory = jax.lax.fori_loop(0, -(-count // part), remember, memory)
         limits = length_limits(self.model, source, self.decoding)
         queue = Queue(memory, limits, jnp.asarray(number), count)
         return search_in_slots(partial(self.decoder.step, params), slots, queue, steps, self.search)
@@ -224,6 +232,11 @@ def _where(chosen: Bool[Array, " B"], new: Beam, old: Beam) -> Beam:
 def _zeros(rows: int, leaf: Array) -> Array:
     """Return rows of zeros like those of a leaf."""
     return jnp.zeros((rows, *leaf.shape[1:]), leaf.dtype)
+
+
+def _put(first: Array, every: Array, rows: Array) -> Array:
+    """Put rows in the place of others."""
+    return jax.lax.dynamic_update_slice_in_dim(every, rows, first, axis=0)
 
 
 def _choose(chosen: Bool[Array, " B"], new: Array, old: Array) -> Array:

@@ -1,7 +1,7 @@
 """§6.1 Searches of a stream of sentences over all devices: batches come in, outputs go out."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 
 import jax
 import numpy as np
@@ -22,12 +22,13 @@ class StreamSearch:
         """Take a function from the length of sources to their `Stream`."""
 
         def advance(
-            params: Params, slots: Slots, rows: tuple[AnyArray, AnyArray, AnyArray]
+            parts: int, params: Params, slots: Slots, rows: tuple[AnyArray, AnyArray, AnyArray]
         ) -> tuple[Slots, Outputs]:
             source, number, steps = rows
-            return stream(source.shape[1]).advance(params, slots, source, number, steps[0])
+            return stream(source.shape[1]).advance(params, slots, source, number, steps[0], parts)
 
-        self.devices, self._stream, self._advance = devices, stream, devices.carry(advance)
+        self.devices, self._stream = devices, stream
+        self._advance = cache(lambda parts: devices.carry(partial(advance, parts)))
         # Empty slots, left by the newest text of one batch, where making them takes longest.
         self._spare: dict[tuple[int, int], Slots] = {}
         self._shapes: dict[tuple[int, int, int], Slots] = {}
@@ -76,9 +77,12 @@ class StreamSearch:
         source: Int[np.ndarray, "R S"],
         number: Int[np.ndarray, " R"],
         steps: int,
+        *,
+        parts: int = 1,
     ) -> tuple[Slots, Outputs]:
         """Dispatch `Stream.advance` on all devices; row i goes to device i modulo their number."""
-        return self._advance(params, slots, (source, number, np.full(len(source), steps, np.int32)))
+        rows = source, number, np.full(len(source), steps, np.int32)
+        return self._advance(parts)(params, slots, rows)
 
     def ended(self, outputs: Outputs) -> tuple[np.ndarray, np.ndarray, Hypotheses]:
         """Wait for a call; return (device, number, hypotheses) of the sentences that are done."""

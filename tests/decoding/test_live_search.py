@@ -87,7 +87,9 @@ class Stream(StreamSearch):
     def empty(self, params: Any, shape: Any, size: int) -> Any:
         return {"shape": (size, shape[1])}
 
-    def advance(self, params: Any, slots: Any, source: Any, number: Any, steps: Any) -> Any:
+    def advance(
+        self, params: Any, slots: Any, source: Any, number: Any, steps: Any, *, parts: int = 1
+    ) -> Any:
         size, width = slots.pop("shape")
         self.calls.append((size, width))
         both = zip(number.tolist(), source, strict=True)
@@ -149,14 +151,15 @@ def test_lines_enter_the_smallest_slots_for_all_in_their_turns(fake):
     live.advance()
     assert streams[0].calls == [(1, 24)]
     finish(live)
-    late, early, first = (add(live, text, turn) for text, turn in [("b", 9), ("c", 8), ("e", 7)])
+    late = [add(live, "b", turn=9) for _ in range(2)]
+    early = [add(live, "c", turn=8) for _ in range(16)]
     given_up = add(live, "d", turn=1)
     assert given_up.cancel()
     live.advance()
-    assert streams[0].calls[-1] == (4, 24)
-    assert [line.running() for line in (first, early, late)] == [True, True, False]
+    assert streams[0].calls[-1] == (16, 24)
+    assert [line.running() for line in (*early, *late)] == [True] * 16 + [False] * 2
     finish(live)
-    assert text_of(late) == "b"
+    assert [text_of(line) for line in late] == ["b", "b"]
     assert add(live, "").result(0) == [[]]
 
 
@@ -289,7 +292,7 @@ def test_a_line_goes_on_while_others_wait_for_larger_slots(fake, monkeypatch):
     live = LiveSearch(search, 1)
     early = add(live, "x" * 12)
     live.advance()
-    later = [add(live, "y") for _ in range(40)]
+    later = [add(live, "y") for _ in range(100)]
     for _ in range(4):
         live.advance()
     assert early.done()
@@ -338,10 +341,10 @@ def test_a_fault_in_some_slots_leaves_what_others_have_done(fake, monkeypatch):
     live.advance()
     advance = streams[0].advance
 
-    def failing(params: Any, slots: Any, *rest: Any) -> Any:
+    def failing(params: Any, slots: Any, *rest: Any, parts: int) -> Any:
         if slots["shape"][0] == 1:
             raise RuntimeError("no memory")
-        return advance(params, slots, *rest)
+        return advance(params, slots, *rest, parts=parts)
 
     monkeypatch.setattr(streams[0], "advance", failing)
     finish(live)
@@ -370,7 +373,7 @@ def test_lines_without_an_output_are_searched_again_in_slots_of_their_own(fake, 
     assert [text_of(each) for each in lines] == ["xxx"] * 8 + ["new"] * 2
 
 
-def test_slots_without_lines_are_freed_but_for_the_fewest(fake):
+def test_slots_without_lines_are_freed_once_they_are_many_for_the_lines(fake):
     search, _ = fake
     live = LiveSearch(search, 1)
     assert [*live.warm_up()]
@@ -378,4 +381,7 @@ def test_slots_without_lines_are_freed_but_for_the_fewest(fake):
     several = [add(live, letter) for letter in "abcdefg"]
     finish(live)
     assert all(each.done() for each in several)
-    assert {pool.size for group in live._groups for pool in group.pools} == {1}
+    assert 16 in {pool.size for group in live._groups for pool in group.pools}
+    add(live, "a")
+    finish(live)
+    assert max(pool.size for group in live._groups for pool in group.pools) <= 4
