@@ -165,12 +165,15 @@ class _Group:
         size = next(suits, max(sizes, default=0))
         if size and (not total or own < min(total, size)):
             sizes.remove(size)
-            self.pool(size).advance([], 0)
+            pool = _Pool(self.search, self.stream, size, self.width)
+            pool.advance([], 0)
+            self.pools.append(pool)
             self.sizes = sorted([*self.sizes, size])
-            self._free(self.sizes[0])
+            self.free(total)
 
-    def _free(self, size: int) -> None:
-        """Free slots without lines that are many for `size`; making others takes some steps."""
+    def free(self, lines: int) -> None:
+        """Free slots without lines that are many for so many; making others takes some steps."""
+        size = max(lines, min(self.sizes, default=0))
         few = [pool for pool in self.pools if pool.size <= 4 * size and not pool.spoiled]
         self.pools = [pool for pool in self.pools if pool.lines or pool in few]
 
@@ -182,10 +185,13 @@ class _Group:
         others: True if lines of other lengths wait for their turn, so that it has to end soon.
         """
         sizes = (size for size in self.sizes if self.total <= size)
-        into = next((pool for pool in reversed(self.pools) if pool.lines), None)
+        filled = (pool for pool in self.pools if pool.lines)
+        into = max(filled, key=attrgetter("size"), default=None)
         if self.waiting or not into:
             into = self.pool(next(sizes, self.sizes[-1]))
-        most, began = into.size - len(into.lines) if others else into.size, 0
+        # Of lines beyond the free slots few, because the call ends once each has one.
+        beyond = 0 if others else max(into.size // 4, 1)
+        most, began = min(into.size - len(into.lines) + beyond, into.size), 0
         alone = bool(self.waiting) and self.waiting[0].alone
         if alone:
             most, into = 1, _Pool(self.search, self.stream, self.sizes[0], self.width)
@@ -207,7 +213,7 @@ class _Group:
             # Lines that wait must find slots in `into` soon, so it does no more than they need.
             waits = self.waiting and pool is into and not others
             done += pool.advance(own, 0 if waits else steps(pool.size, self.width))
-        self._free(into.size)
+        self.free(into.size)
         return began
 
 
@@ -273,6 +279,9 @@ class LiveSearch:
         group = busy[0]
         self._groups.remove(group)
         self._groups.append(group)
+        for other in self._groups:  # the slots of one length alone stay without lines
+            if other is not group and not other.total:
+                other.free(0)
         before, began, done = group.lines, 0, list[_Done]()
         try:
             group.compile()

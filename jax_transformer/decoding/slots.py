@@ -110,7 +110,8 @@ class Stream:
     ) -> tuple[Slots, Outputs]:
         """Bring new sentences: see `search_in_slots`. number: -1 of rows of padding, the last.
 
-        parts: sources go through the encoder in so many parts, those of padding not at all.
+        parts: sources go through the encoder in at most so many, of which one of padding alone does
+          not.
         """
         count, rows = (number >= 0).sum(dtype=jnp.int32), len(source)
         part = -(-rows // parts)

@@ -286,6 +286,25 @@ def test_a_size_that_cannot_be_compiled_is_left_out_with_a_warning(fake, monkeyp
     assert "cannot be compiled: MemoryError: of the device" in caplog.text
 
 
+def test_slots_that_cannot_be_searched_are_not_kept(fake, monkeypatch):
+    search, streams = fake
+    live = LiveSearch(search, 1)
+    assert [*live.warm_up()]
+    advance = streams[0].advance
+
+    def refuse(params: Any, slots: Any, *rest: Any, parts: int) -> Any:
+        if slots["shape"][0] == 4:
+            raise MemoryError("of the device")
+        return advance(params, slots, *rest, parts=parts)
+
+    monkeypatch.setattr(streams[0], "advance", refuse)
+    finish(live)
+    several = [add(live, letter) for letter in "abcd"]
+    finish(live)
+    assert [text_of(each) for each in several] == [*"abcd"]
+    assert 4 not in {pool.size for group in live._groups for pool in group.pools}
+
+
 def test_a_line_goes_on_while_others_wait_for_larger_slots(fake, monkeypatch):
     search, _ = fake
     monkeypatch.setattr(live_search, "steps", lambda size, width: 4)
@@ -385,3 +404,14 @@ def test_slots_without_lines_are_freed_once_they_are_many_for_the_lines(fake):
     add(live, "a")
     finish(live)
     assert max(pool.size for group in live._groups for pool in group.pools) <= 4
+
+
+def test_slots_of_a_length_without_lines_are_freed_when_another_has_some(fake):
+    search, _ = fake
+    live = LiveSearch(search, 1)
+    for letters in (20, 40):
+        several = [add(live, "x" * letters) for _ in range(16)]
+        finish(live)
+        assert all(each.done() for each in several)
+    largest = [max((pool.size for pool in own.pools), default=0) for own in live._groups]
+    assert sorted(largest) == [0, 0, 8], largest
