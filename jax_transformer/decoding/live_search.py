@@ -1,6 +1,7 @@
 """§6.1 Searches of lines that come one by one: each is answered once its own output is done."""
 
 import logging
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ def steps(size: int, width: int) -> int:
     size, width: its slots, and the length of their sources. A call costs as much as some steps of
     few short slots, so more of these are done together.
     """
-    return max(3072 // (size * width), 4)
+    return max(8192 // (size * width), 4)
 
 
 class Answer(Future[list[list[Translation]]]):
@@ -251,21 +252,28 @@ class LiveSearch:
         """The number of lines in search, and of those that wait."""
         return sum(group.total for group in self._groups)
 
-    def add(self, line: Line, result: Answer, turn: int) -> None:
-        """Let a line wait for its slot; its outputs become the result, a list of one."""
+    def add(self, lines: Sequence[tuple[Line, Answer, int]]) -> None:
+        """Let lines wait for their slots; the outputs of each become its result, a list of one.
+
+        lines: (line, result, turn). They are read together: reading gives up Python's lock, which
+        the threads that handle requests may keep for milliseconds.
+        """
         try:
-            (sentence,) = self._search.read([line])
+            sentences = self._search.read([line for line, _, _ in lines])
         except BaseException as error:
-            if result.set_running_or_notify_cancel():
-                result.set_exception(error)
+            if lines[1:]:
+                for each in lines:
+                    self.add([each])
+            elif lines[0][1].set_running_or_notify_cancel():
+                lines[0][1].set_exception(error)
             return
-        if sentence.tokens:
-            width = padded_length(len(sentence.tokens) + 1, self._search.max_source)
-            waiting = self._by_width[width].waiting
-            waiting.append(_Entry(sentence, result, turn))
-            waiting.sort(key=attrgetter("turn"))
-        elif result.set_running_or_notify_cancel():
-            result.set_result([[]])
+        for sentence, (_, result, turn) in zip(sentences, lines, strict=True):
+            if sentence.tokens:
+                width = padded_length(len(sentence.tokens) + 1, self._search.max_source)
+                entry = _Entry(sentence, result, turn)
+                insort(self._by_width[width].waiting, entry, key=attrgetter("turn"))
+            elif result.set_running_or_notify_cancel():
+                result.set_result([[]])
 
     def advance(self) -> tuple[int, int]:
         """Do some steps for the lines whose turn it is.

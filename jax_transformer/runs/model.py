@@ -211,6 +211,7 @@ class TrainedEnsemble(Trained):
 
     members: tuple[TrainedModel, ...]
     weights: tuple[float, ...]
+    _is_ensemble = True
     _translators: dict[DecodingConfig, LineSearch] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:

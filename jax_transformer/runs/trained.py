@@ -40,6 +40,7 @@ class Trained(ABC):
     run: Run
     vocabulary: Vocabulary
     target_vocabulary: Vocabulary
+    _is_ensemble = False
     _translators: dict[DecodingConfig, LineSearch]
 
     @property
@@ -211,7 +212,7 @@ class Trained(ABC):
         first, *others = every
         translator = self._cached_translator(config.decoding)
         own = translator.with_params(translator.params)  # a copy, which counts its own progress
-        more = {"bootstrap": bootstrap, "others": others, "loss": self._decoded()[2] is None}
+        more = {"bootstrap": bootstrap, "others": others, "loss": not self._is_ensemble}
         return evaluate(own, config, sources, first, **more)
 
     def translator(
@@ -239,8 +240,8 @@ class Trained(ABC):
 
     def check(self, request: Request, decoding: DecodingConfig) -> None:
         """Raise InputError for options that the model does not have, or not with this search."""
-        ensemble = self._decoded()[2] is not None
-        self.run.task.check(request, self.config.model, decoding.beam_size, ensemble=ensemble)
+        beam_size, ensemble = decoding.beam_size, self._is_ensemble
+        self.run.task.check(request, self.config.model, beam_size, ensemble=ensemble)
 
     def _cached_translator(self, decoding: DecodingConfig) -> Any:
         self._decoded()  # refuses parameters that were changed in place

@@ -1,6 +1,7 @@
 """One thread that does the work of all clients, what can share a batch or a search together."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -25,8 +26,8 @@ class Live(Protocol):
         """The number of items in it; without any it prepares for later ones."""
         ...
 
-    def add(self, item: Any, result: Answer, turn: int, /) -> None:
-        """Let an item wait for its place; a list of one becomes the result."""
+    def add(self, items: Sequence[tuple[Any, Answer, int]], /) -> None:
+        """Let items wait for their places: (item, result, turn); results are lists of one."""
         ...
 
     def advance(self) -> tuple[int, int]:
@@ -119,9 +120,7 @@ class Batcher:
                 room = most
             room -= size
         with self._changed:
-            waiting = self.waiting
-            too_many = waiting and waiting + len(items) > self._most_waiting and not follows
-            if self._closed or too_many:
+            if self._closed or (not follows and self._is_full(len(items))):
                 raise QueueFullError
             self._submitted += 1
             jobs = list[_Job]()
@@ -132,6 +131,12 @@ class Batcher:
             self._jobs.extend(jobs)
             self._changed.notify()
         return [job.results for job in jobs]
+
+    def _is_full(self, more: int) -> bool:
+        room = self._most_waiting - more
+        if sum(len(job.items) for job in self._jobs) <= room:  # those that have begun included
+            return False
+        return bool(waiting := self.waiting) and waiting > room
 
     def go_on(self, live: Live) -> None:
         """Do what live work has to do without items."""
@@ -170,12 +175,15 @@ class Batcher:
             self._jobs = [job for job in self._jobs if job.waits]
             new = [job for job in self._jobs if job.live and not job.added]
             goes_on = self._jobs or self._running or not self._closed
+        by_live = defaultdict[Live, list[tuple[Any, Answer, int]]](list)
         for job in new:
             assert job.live
             job.added = True
-            job.live.add(job.items[0], job.results, job.turn)
-            if job.live not in self._running:
-                self._running.append(job.live)
+            by_live[job.live].append((job.items[0], job.results, job.turn))
+        for live, items in by_live.items():
+            live.add(items)
+            if live not in self._running:
+                self._running.append(live)
         return bool(goes_on)
 
     def _next(self) -> list[_Job]:

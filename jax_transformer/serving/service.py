@@ -213,10 +213,11 @@ class Service:
     ) -> None:
         """Raise InputError for lines with too many tokens."""
         most = self.data.max_length - 1 + extra
-
         texts = lines if vocabulary else self.translator.source_lines(lines)
         encode = (vocabulary or self.model.vocabulary).encode_batch
-        for place, tokens in zip(named, await self._read(partial(encode, texts)), strict=True):
+        short = sum(map(len, texts)) <= 10 * _SHORT_LINE  # another thread would take longer to wake
+        encoded = encode(texts) if short else await self._read(partial(encode, texts))
+        for place, tokens in zip(named, encoded, strict=True):
             if len(tokens) > most:
                 raise InputError(
                     f"{place}: expected at most {most:,} tokens, found {len(tokens):,}; {remedy}"

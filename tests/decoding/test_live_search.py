@@ -26,13 +26,24 @@ def line(text, place="lines[0]"):
 
 def add(live, text, turn=0, place="lines[0]"):
     result = Answer()
-    live.add(line(text, place), result, turn)
+    live.add([(line(text, place), result, turn)])
     return result
 
 
 def finish(live):
     while live.busy:
         live.advance()
+
+
+def test_a_line_that_cannot_be_read_harms_none_that_came_with_it(translator):
+    live, results = LiveSearch(translator, 1), [Answer() for _ in range(3)]
+    texts = ["the cat", "a \ud800", "on a mat"]
+    live.add([(line(text), result, 0) for text, result in zip(texts, results, strict=True)])
+    finish(live)
+    with pytest.raises(InputError, match="lone surrogate"):
+        results[1].result(0)
+    found = [results[i].result(0)[0][0].text for i in (0, 2)]
+    assert found == [own[0].text for own in translator.search([line(texts[i]) for i in (0, 2)])]
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +251,8 @@ def test_a_short_line_does_not_wait_for_a_long_one(fake):
     assert all(each.done() for each in long)
 
 
-def test_lines_that_wait_for_slots_hold_up_no_other_length(fake):
+def test_lines_that_wait_for_slots_hold_up_no_other_length(fake, monkeypatch):
+    monkeypatch.setattr(live_search, "steps", lambda size, width: 4)
     search, _ = fake
     live = LiveSearch(search, 1)
     long = [add(live, "x" * 40) for _ in range(20)]

@@ -131,6 +131,17 @@ def test_too_many_wait_only_behind_others_and_none_after_the_end(held):
         batcher.submit("a", [1])
 
 
+def test_what_was_given_up_makes_room(batcher, held):
+    busy(batcher, held)
+    (given_up, *_), kept = batcher.submit("b", [1] * 5), batcher.submit("b", [2] * 3)
+    with pytest.raises(QueueFullError):
+        batcher.submit("b", [3] * 4)
+    assert given_up.cancel()  # of four items
+    last = batcher.submit("b", [3] * 4)
+    held.go.set()
+    assert results(kept) + results(last) == ["b 2"] * 3 + ["b 3"] * 4
+
+
 class Parts:
     """Live work that does one item at a time."""
 
@@ -141,8 +152,8 @@ class Parts:
     def total(self):
         return len(self.items)
 
-    def add(self, item, result, turn):
-        self.items.append((turn, item, result))
+    def add(self, items):
+        self.items += [(turn, item, result) for item, result, turn in items]
         self.busy = True
 
     def advance(self):
